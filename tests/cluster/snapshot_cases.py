@@ -62,6 +62,13 @@ class Files:
         return io.BytesIO(self._home[piece.path])
 
 
+def upload(store: SnapshotStore, data: bytes, offset: int, size: int, *, name: str, job: str = JOB) -> bool:
+    """Send the rest of an object from an offset on; return whether it is complete then."""
+    with store.receive(job, name, offset, size) as receiving:
+        receiving.write(data)
+        return receiving.finish()
+
+
 def keep(store: SnapshotStore, home: Home, manifest: Manifest) -> int:
     """Bring a snapshot into a store as a client does."""
     data = {sha(content): content for content in home.values()}
@@ -70,7 +77,7 @@ def keep(store: SnapshotStore, home: Home, manifest: Manifest) -> int:
         if len(data[name]) < 50:
             small.append(frame(name, data[name]))
         else:
-            store.append(JOB, name, held, io.BytesIO(data[name][held:]), len(data[name]))
+            upload(store, data[name][held:], held, len(data[name]), name=name)
     store.unpack(JOB, b"".join(small))
     return store.commit(JOB, manifest)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
-from store_support import Calls, Servers
+from store_support import Calls, Servers, has_stale_nodes
 
 from penstock.coord.coordination_store import Create, Delete, DisconnectedError, StoredNode
 from penstock.coord.store_mirror import StoreMirror
@@ -20,9 +21,9 @@ class MirrorCases:
         other.create("/workers/a/1-1", b"w", ephemeral=True)
         wake = Calls()
         mirror = StoreMirror(store, ["/jobs", "/workers", "/status"], wake)
-        assert mirror.dirty
+        assert has_stale_nodes(mirror)
         mirror.refresh()
-        assert not mirror.dirty
+        assert not has_stale_nodes(mirror)
         assert mirror.children("/workers") == ["a"]
         assert mirror.get("/workers/a/1-1") == StoredNode(b"w", 0, other.session_id)
         assert mirror.get("/status") is None
@@ -35,10 +36,7 @@ class MirrorCases:
         for step in steps:
             step()
             expected = {path: store.get(path) for path in ("/jobs/a", "/jobs/b", "/status/a")}
-            eventually(
-                f"the copy is {expected}",
-                lambda expected=expected: _is_exact(mirror, expected),
-            )
+            eventually(f"the copy is {expected}", partial(_is_exact, mirror, expected))
         eventually("the worker is gone", lambda: _is_exact(mirror, {"/workers/a/1-1": None}))
         assert mirror.children("/workers/a") == []
         assert mirror.children("/jobs") == ["b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.coord.coordination_store import Store, StoredNode
+from penstock.coord.store_mirror import StoreMirror
 
 
 class Servers(Protocol):
@@ -31,6 +32,11 @@ class Calls:
 
     def __call__(self) -> None:
         self.count += 1
+
+
+def has_stale_nodes(mirror: StoreMirror) -> bool:
+    """Whether the next refresh has anything to read."""
+    return bool(mirror._stale)
 
 
 def gets(store: Store, path: str) -> StoredNode:

@@ -141,7 +141,7 @@ def test_parameters_stay_with_a_job_until_they_are_changed(cluster: Cluster) -> 
     log.append([Record("second", 2)])
     eventually("the update has run well", lambda: cluster.job(name)["spec"]["before"] is None)
     said = cluster.cli("update", name, "--param", "since=never", "--wait", expect=1)
-    assert f"the update of job '{name}' was refused, and it went back to the code before: " in said
+    assert f"the update of job '{name}' was refused, and the job returned to its previous code: " in said
     [alarm] = eventually("that it is refused", lambda: _alarms(cluster, name))
     assert "ValueError: since must be a year" in alarm["reason"]
     assert cluster.job(name)["spec"]["params"]["since"] == "2026"

@@ -132,11 +132,11 @@ def test_a_cut_without_news_is_none_and_digests_are_not_made_again(
     job = LittleJob(home)
     cutter = SnapshotCutter(home, JOB, tmp_path / "cut")
     computed: list[str] = []
-    settle = cutter._held.settle
+    digest = cutter._held.digest
 
     def counted(name: str) -> tuple[str, int]:
         computed.extend([name] if name.startswith("new-") else [])
-        return settle(name)
+        return digest(name)
 
     with job.start() as handle:
         job.wait_done(handle)
@@ -145,7 +145,7 @@ def test_a_cut_without_news_is_none_and_digests_are_not_made_again(
         assert first.batch == job.batch
         assert cutter.cut(number=2, revision=1, attempt=1, before=first, now=2.0) is None
 
-        monkeypatch.setattr(cutter._held, "settle", counted)
+        monkeypatch.setattr(cutter._held, "digest", counted)
         source.append([Record(None, n) for n in range(40, 80)])
         job.wait_done(handle)
         second = cutter.cut(number=2, revision=1, attempt=1, before=first, now=3.0)
@@ -158,8 +158,8 @@ def test_a_cut_without_news_is_none_and_digests_are_not_made_again(
     computed.clear()
     job.folder.rename(job.folder.with_name("000001-0002"))
     later = SnapshotCutter(home, JOB, tmp_path / "cut")
-    settle = later._held.settle
-    monkeypatch.setattr(later._held, "settle", counted)
+    digest = later._held.digest
+    monkeypatch.setattr(later._held, "digest", counted)
     third = later.cut(number=3, revision=1, attempt=2, before=None, now=4.0)
     assert third is not None
     assert not computed

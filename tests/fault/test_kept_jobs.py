@@ -107,7 +107,7 @@ def test_a_job_fetches_its_copy_and_uses_the_last_one_that_is_whole(lab: KeptLab
     eventually("the worker gives up", lambda: lab.exits("n3"))
     [left, *_] = lab.exits("n3")
     assert left.outcome == "failed"
-    assert "no whole snapshot" in left.reason
+    assert "no complete snapshot" in left.reason
     assert not lab.home("n3").exists()
 
     # The newest has an object that is not what it was. Whoever still tries finds no better one meanwhile.

@@ -171,7 +171,7 @@ def test_upkeep_on_a_full_disk(disk: Disk) -> None:
     with pytest.raises(LogError, match=r"no space left.*: some small segments were not merged"):
         log.compact()
     if disk.real:  # a limit lets a file as short as this one through
-        with pytest.raises(LogError, match=r"no space left.*: its settings are as they were"):
+        with pytest.raises(LogError, match=r"no space left.*: its settings were not changed"):
             log.set_retention(Retention(bytes=BALLAST))
     assert log.retention == Retention(consumed=True)
     assert values(log) == before

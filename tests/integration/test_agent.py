@@ -65,7 +65,7 @@ def test_blobs_are_brought_and_fetched(node: Node) -> None:
     assert node.blobs.names() == [SHA]
     with pytest.raises(NodeRequestError, match="404: there is no blob"):
         blobs.get(node.url, "0" * 64)
-    with pytest.raises(NodeRequestError, match="422: what came as blob"):
+    with pytest.raises(NodeRequestError, match="422: the content received for blob"):
         blobs.put(node.url, "0" * 64, DATA)
     assert node.blobs.names() == [SHA]
 
@@ -212,7 +212,7 @@ def test_bodies_that_are_too_large_are_refused_at_once_or_on_the_way(node: Node)
     assert connection.getresponse().status == 413
     connection.close()
     node.served.close()
-    small = BlobStore(node.folder / "blobs", most=100_000)
+    small = BlobStore(node.folder / "blobs", max_size=100_000)
     with serve(make_supervisor_api(small, list, TOKEN, "n1"), "127.0.0.1") as served:
 
         def chunks() -> Iterator[bytes]:

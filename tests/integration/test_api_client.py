@@ -161,7 +161,7 @@ def test_something_else_that_listens_there() -> None:
         Route("/api/v1/stolen", stolen),
     ]
     with serving(lambda _: Starlette(routes=routes)) as url, MasterClient([url], TOKEN) as client:
-        with pytest.raises(ClientError, match="not as a Penstock master does"):
+        with pytest.raises(ClientError, match="not in the format of a Penstock master"):
             client.jobs()
         with pytest.raises(ClientError, match="status 307"):
             client.nodes()

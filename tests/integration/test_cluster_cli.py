@@ -249,7 +249,7 @@ def test_parameters_are_sent_kept_shown_and_changed(shell: Shell) -> None:
     assert spec.env == {"REGION": "eu", "DB_USER": None, "DB_TOKEN": "hush"}
     shown = shell.run("status", "counting").stdout
     assert "api_key=*(hidden)*, since=2026-01-01" in shown
-    assert "DB_TOKEN=*(hidden)*, DB_USER (of the node), REGION=eu" in shown
+    assert "DB_TOKEN=*(hidden)*, DB_USER (from the node), REGION=eu" in shown
     answer = shell.run("status", "counting", "-o", "json").stdout
     assert "abcdef" not in answer
     assert "hush" not in answer

@@ -71,7 +71,7 @@ def test_a_zookeeper_that_does_not_answer(tmp_path: Path, daemon: Sequence[str])
         port = free.getsockname()[1]
     code, told = run(tmp_path, *daemon, "--port", str(port), "--wait", "1")
     assert code == 1
-    assert "no ZooKeeper server of 127.0.0.1:1 answered" in told
+    assert "no ZooKeeper server at 127.0.0.1:1 answered" in told
     assert "Traceback" not in told
 
 

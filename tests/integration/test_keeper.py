@@ -80,7 +80,7 @@ def test_what_dies_comes_back(cluster: Path, descriptors: bool, monkeypatch: pyt
         eventually("the first daemon is back", lambda: pid_of(cluster, "one") not in (None, first))
         assert pid_of(cluster, "two") == other
         assert keeping.told == [
-            f"one was ended by SIGKILL; it is started again in 0.5 s, see {cluster / 'up/one/output.txt'}"
+            f"one was ended by SIGKILL; it is restarted in 0.5 s, see {cluster / 'up/one/output.txt'}"
         ]
         eventually(
             "the layout has the new process",
@@ -109,7 +109,7 @@ def test_who_refuses_is_not_asked_again_and_who_fails_is_given_time(cluster: Pat
         keeping.stop()
     refusals, failures = told_by("refusing"), told_by("failing")
     assert len(refusals) == 1
-    assert "exit code 3; it is not started again" in refusals[0]
+    assert "exit code 3; it is not restarted" in refusals[0]
     assert [line.split(" in ")[1].split(" s,")[0] for line in failures[:3]] == ["0.5", "1", "2"]
 
 

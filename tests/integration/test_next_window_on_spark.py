@@ -87,7 +87,7 @@ def test_a_replica_without_state_counts_from_the_next_window_on(group: Group) ->
             _append(36, 47)
             assert first.wait(timeout=DEADLINE)
             assert second.wait(timeout=DEADLINE)
-            assert not into.unwhole.exists()
+            assert not into.state_incomplete.exists()
             first.stop()
             _append(47, 72)
             assert second.wait(timeout=DEADLINE)

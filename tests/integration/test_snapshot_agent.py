@@ -21,12 +21,12 @@ from typing import Any, BinaryIO
 import httpx
 import pytest
 from served_agent import TOKEN, ServedAgent
-from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha
+from snapshot_cases import JOB, Files, content_of, home_at, manifest_of, sha, upload
 
 from penstock import node_client
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
 from penstock.backups.snapshots.snapshot_errors import (
-    NoWholeSnapshotError,
+    NoCompleteSnapshotError,
     SnapshotDamagedError,
     SnapshotError,
     SnapshotMissingError,
@@ -202,7 +202,7 @@ def test_sending_goes_on_where_the_connection_broke(node: Node, relay: Relay) ->
                 if not error.again or len(stored) > 40:
                     raise
                 eventually("the node has done with the connection", lambda: node.is_idle)
-                stored.append(node.store._job(JOB).objects.held(large))
+                stored.append(node.store._job(JOB).objects.received(large))
     assert len(stored) > 2
     assert stored == sorted(stored)
     # What is stored is not sent again, what is not is sent; beside it go the small files and the manifest.
@@ -249,11 +249,11 @@ def test_only_the_tokens_owner_is_heard(node: Node) -> None:
 def test_a_file_that_is_not_what_the_manifest_says_is_refused(node: Node) -> None:
     home = home_at(0, large=LARGE)
     changed = {path: altered(data) if len(data) == LARGE else data for path, data in home.items()}
-    with pytest.raises(NodeRequestError, match="422: what came as object") as raised:
+    with pytest.raises(NodeRequestError, match="422: the content received for object") as raised:
         node.client.send(manifest_of(home, 0), Files(changed))
     assert not raised.value.again
     shorter = {path: data[:-1] if data else data for path, data in home.items()}
-    with pytest.raises(SnapshotError, match="not what it was"):
+    with pytest.raises(SnapshotError, match="has changed"):
         node.client.send(manifest_of(home, 0), Files(shorter))
     assert node.store.manifests(JOB).manifests == ()
     assert node.client.send(manifest_of(home, 0), Files(home)).number == 1
@@ -361,7 +361,7 @@ def test_objects_of_a_body_that_is_cut_off_are_kept(node: Node) -> None:
 
 def test_a_range_is_the_rest_of_an_object(node: Node) -> None:
     data = os.urandom(100_000)
-    node.store.append(JOB, sha(data), 0, _file(data), len(data))
+    assert upload(node.store, data, 0, len(data), name=sha(data))
     path = f"/snapshots/{JOB}/objects/{sha(data)}"
     for first in (1, 50_000, 99_999):
         answer = node.http.get(path, headers={"Range": f"bytes={first}-"})
@@ -371,12 +371,6 @@ def test_a_range_is_the_rest_of_an_object(node: Node) -> None:
     for bad in ("bytes=100001-", "bytes=-5", "bytes=1-2", "lines=1-", ""):
         answer = node.http.get(path, headers={"Range": bad})
         assert (answer.status_code, answer.headers["content-range"]) == (416, "bytes */100000")
-
-
-def _file(data: bytes) -> BinaryIO:
-    import io
-
-    return io.BytesIO(data)
 
 
 def test_a_worker_that_was_succeeded_is_told_so(node: Node) -> None:
@@ -424,7 +418,7 @@ def test_what_a_store_has_lost_is_found_out(node: Node, tmp_path: Path, damage: 
     assert content_of(home_folder) == homes[0]
     for number in (1, 2):
         (node.folder / JOB / "manifests" / f"{number:012d}.json").write_bytes(b"torn")
-    with pytest.raises(NoWholeSnapshotError) as raised:
+    with pytest.raises(NoCompleteSnapshotError) as raised:
         restore(home_folder, JOB, client=node.client, revision=4)
     assert len(raised.value.reasons) == 2
     assert content_of(home_folder) == homes[0]
@@ -543,7 +537,7 @@ def _read_request(connection: socket.socket) -> None:
         (b"garbage\r\n\r\n", "does not answer", True),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello", "does not answer", True),
         (_answer(b"hello"), "no JSON", False),
-        (_answer(b"[]"), "no list|which number|what it lacks", False),
+        (_answer(b"[]"), "list of snapshots|the number of|list of missing objects", False),
         (_answer(b"{}", "503 Busy"), "503: no reason was given", True),
         (_answer(b"{}", "507 Full"), "507", True),
         (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "302", False),
@@ -572,7 +566,7 @@ def test_the_client_says_who_does_not_answer() -> None:
         client.manifests(JOB)
     assert raised.value.again
     for url in ("no url", "file:///etc/passwd", "http://[bad", "https://x", "http://a@b", "http://h:99999"):
-        with pytest.raises(NodeRequestError, match="not where a supervisor answers") as raised:
+        with pytest.raises(NodeRequestError, match="not a supervisor's URL") as raised:
             SnapshotClient(url, TOKEN)
         assert not raised.value.again
 

@@ -104,7 +104,7 @@ def test_a_cluster_in_the_background_is_kept_and_ended(home: Home) -> None:
         os.kill(pid, signal.SIGKILL)
         eventually(f"{name} comes back", partial(home.comes_back, name, pid))
     log = home.cluster.joinpath("up", "keeper", "output.txt").read_text()
-    assert "node-1 was ended by SIGKILL; it is started again in 0.5 s" in log
+    assert "node-1 was ended by SIGKILL; it is restarted in 0.5 s" in log
 
     ended = json.loads(home.run("down", "-o", "json").stdout)["ended"]
     assert sorted(each["name"] for each in ended) == ["keeper", "master-1", "node-1", "zookeeper-1"]
@@ -134,7 +134,7 @@ def test_a_cluster_in_the_foreground(home: Home, how: str) -> None:
     try:
         assert process.stderr is not None
         assert process.stderr.readline() == "stop it with Ctrl-C\n"
-        assert "is up, or on its way" in home.up("--detach", *SMALL, expect=1).stderr
+        assert "is up or starting" in home.up("--detach", *SMALL, expect=1).stderr
         pid = home.pid("node-1")
         assert pid is not None
         os.kill(pid, signal.SIGKILL)

@@ -96,7 +96,7 @@ def test_who_has_no_password_can_neither_read_nor_write(
 
 def test_another_key_is_told_so(servers: ZooKeeperServers) -> None:
     servers.open()
-    with pytest.raises(SettingError, match=rf"this key cannot open {servers.root}.*use the one"):
+    with pytest.raises(SettingError, match=rf"this key cannot open {servers.root}.*use the key"):
         ZooKeeperStore.connect(servers.connect_string, "another", root=servers.root)
     with pytest.raises(SettingError, match="this key cannot open"):
         ZooKeeperStore.connect(servers.connect_string, "another", root=f"{servers.root}/below")

@@ -10,33 +10,35 @@ from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, Restor
 
 @dataclass(frozen=True)
 class DataAffinity:
-    """What follows from where a job's data is."""
+    """The constraints that the location of a job's data puts on its placement."""
 
     only: str = ""
-    """The node that has the data, and is there: it runs nowhere else."""
+    """The live node that has the data: the job can run only there."""
     prefer: str = ""
-    """The node that was chosen beforehand for the case that the other is lost."""
+    """The node that was chosen beforehand as replacement for a lost one."""
     restore: RestoreSource | None = None
     """The backup that the worker restores when it runs on another node than its data."""
     waits: str = ""
-    """Why it can run nowhere at the moment; empty if it can."""
+    """Why the job cannot run anywhere at the moment; empty if it can."""
 
 
 def affinity_of(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
-    """Return where a job has to go. One whose data is shared by all nodes can go anywhere."""
+    """Return the constraints on a job's placement: none if all nodes share its data."""
     if spec.settings.data_location != "node":
         return DataAffinity()
     home = _home_of_data(spec, before, actual)
     if home.only and spec.settings.placement.nodes and home.only not in spec.settings.placement.nodes:
-        told = ", ".join(spec.settings.placement.nodes)
-        return DataAffinity(waits=f"its data is on {home.only}, and it is for {told} only: allow that node")
+        allowed = ", ".join(spec.settings.placement.nodes)
+        return DataAffinity(
+            waits=f"its data is on {home.only}, but it may run only on {allowed}: allow that node"
+        )
     return home
 
 
 def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState) -> DataAffinity:
     kept = actual.kept.get(spec.name)
     if kept is None or (spec.fresh and kept.revision <= spec.forget):
-        # Its worker has not begun yet, or what it did is to be forgotten.
+        # Its worker has not started yet, or its data is to be discarded.
         if before is None or before.node not in actual.nodes:
             return DataAffinity()
         return DataAffinity(only=before.node, restore=before.restore)
@@ -49,10 +51,10 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState
         and not works_on(kept, actual)
         and not is_copy_lost(before, kept, actual)
     ):
-        # It may begin there at any moment, also when the node that was lost is back.
+        # The worker may start there at any moment, so keep the assignment even if the lost node is back.
         return DataAffinity(only=before.node, restore=before.restore)
     if kept.origin in actual.nodes:
-        # A worker that still restores what another node lost has not said yet that it has it.
+        # A worker that is still restoring a lost node's data has not reported the data as its own yet.
         restore = before.restore if before is not None and before.node == kept.origin else None
         return DataAffinity(only=kept.origin, restore=restore)
     if not kept.store:
@@ -61,7 +63,7 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState
         )
     if kept.store not in actual.nodes:
         return DataAffinity(
-            waits=f"its data is on {kept.origin} and a copy is on {kept.store}, and both are gone"
+            waits=f"its data is on {kept.origin} and its backup on {kept.store}, and both nodes are lost"
         )
     location = actual.locations.get(spec.name)
     return DataAffinity(
@@ -73,7 +75,7 @@ def _home_of_data(spec: JobSpec, before: Assignment | None, actual: ClusterState
 
 
 def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
-    """Whether a worker on the node with a job's data lives and goes on with it."""
+    """Return whether a worker is running on the node with a job's data and uses that data."""
     return kept.origin in actual.nodes and any(
         worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
         for worker in actual.workers.get(kept.job, ())
@@ -81,7 +83,7 @@ def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
 
 
 def is_copy_lost(assignment: Assignment, kept: BackupStatus, actual: ClusterState) -> bool:
-    """Whether the copy that a worker is to restore is gone, while the node with the data itself is back."""
+    """Return whether the backup to restore is on a lost node, while the node with the data is back."""
     restore = assignment.restore
     if restore is None or kept.origin not in actual.nodes or kept.origin == assignment.node:
         return False
@@ -90,7 +92,7 @@ def is_copy_lost(assignment: Assignment, kept: BackupStatus, actual: ClusterStat
 
 
 def is_forgotten(assignment: Assignment, kept: BackupStatus) -> bool:
-    """Whether a worker starts from scratch as far as such data is concerned.
+    """Return whether a worker discards such data because its job starts from scratch.
 
     >>> again = Assignment("count", 1, 5, 1, "", "", "n1", fresh=True, forget=3)
     >>> [is_forgotten(again, BackupStatus("count", "n1", revision, 1)) for revision in (3, 4)]
@@ -101,7 +103,7 @@ def is_forgotten(assignment: Assignment, kept: BackupStatus) -> bool:
 
 
 def is_elsewhere(assignment: Assignment, node: str, kept: BackupStatus | None) -> bool:
-    """Whether a job's data is on another node, and newer than what a worker here would go on from.
+    """Return whether another node has newer data than a worker on this node would continue from.
 
     >>> from dataclasses import replace
     >>> there = BackupStatus("count", "n2", 4, 1, store="n3")

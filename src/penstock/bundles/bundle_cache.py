@@ -1,8 +1,4 @@
-"""The unpacked bundles of a node: code is fetched, verified and unpacked once, before a process starts.
-
-What is wrong with a bundle itself is ``BundleError``; what is wrong with the node is
-``RefusedStartError``. It must not know processes, jobs or the store.
-"""
+"""The unpacked bundles of a node: code is fetched, verified and unpacked once, before a process starts."""
 
 from __future__ import annotations
 
@@ -20,45 +16,44 @@ from penstock.process_logs.process_log import get_logger
 
 
 class RefusedStartError(PenstockError):
-    """A worker cannot be started at all, on whatever node: trying again would be of no use."""
+    """A worker cannot be started on any node: a retry would not help."""
 
 
 class FailedStartError(PenstockError):
-    """A worker cannot be started here and now. That counts as a failure of it."""
+    """A worker cannot be started on this node now. This counts as a failure of the worker."""
 
 
 _log = get_logger(__name__)
 
 
 class BundleCache:
-    """The bundles that a node has unpacked, each in a folder with its digest as its name."""
+    """The unpacked bundles of a node, each in a folder named by the bundle's SHA-256."""
 
     def __init__(
         self,
         store: BundleStore,
         folder: Path,
         in_use: Callable[[], Collection[str]] = tuple,
-        kept: int = 10,
+        max_unused: int = 10,
     ) -> None:
         self._store = store
         self._folder = folder
         self._in_use = in_use
-        """Returns the digests of bundles that living processes import from."""
-        self._kept = kept
+        """Returns the SHA-256 of each bundle that a running process imports from."""
+        self._max_unused = max_unused
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_stale_folders(folder)
 
     def __call__(self, sha256: str) -> Path:
-        """Return the folder with the code of a bundle, verified before it is there.
+        """Return the folder with the verified code of a bundle.
 
-        A folder that is there and has lost a file, or a part of one, is unpacked anew.
-        Raises RefusedStartError when the code is not to be trusted, wherever that is tried. Raises
-        FailedStartError for what may be better later or on another node: no room on the disk, nobody who
-        gives the bundle, a requirement that this node lacks.
+        A folder with missing or truncated files is unpacked again. Raises RefusedStartError when the code
+        cannot be trusted on any node. Raises FailedStartError for problems that may not exist later or on
+        another node: a full disk, no supervisor that has the bundle, a requirement that this node lacks.
         """
         if not is_sha256(sha256):
-            # The name comes from the store: an absolute path would be taken for a folder that was verified.
-            raise RefusedStartError(f"{sha256[:80]!r} is no bundle: bundles are named by their SHA-256")
+            # The name comes from the store, and an absolute path would lead to any folder of the machine.
+            raise RefusedStartError(f"{sha256[:80]!r} is not a bundle: bundles are named by their SHA-256")
         folder = self._folder / sha256
         if not folder.is_dir():
             self._unpack(sha256, folder, unpack)
@@ -79,20 +74,20 @@ class BundleCache:
         if missing:
             shutil.rmtree(folder, ignore_errors=True)
             raise FailedStartError(
-                f"this node lacks what the job requires: {', '.join(missing)}; install it here, or say "
-                "with --node where the job may run"
+                f"this node lacks what the job requires: {', '.join(missing)}; install it here, or choose "
+                "other nodes with --node"
             )
         self._prune(sha256)
 
     def _prune(self, newest: str) -> None:
         used = {newest, *self._in_use()}
         others = [path for path in self._folder.iterdir() if path.is_dir() and path.name not in used]
-        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._kept]:
+        for path in sorted(others, key=lambda path: path.stat().st_mtime)[: -self._max_unused]:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def unmet_requirements(requirements: Collection[str]) -> list[str]:
-    """Return the requirements, as pip writes them, that this Python does not meet.
+    """Return the requirements, in pip's syntax, that this Python environment does not meet.
 
     >>> unmet_requirements(["pyspark>=4", "no-such-thing==1"])
     ['no-such-thing==1 (not installed)']
@@ -116,5 +111,5 @@ def unmet_requirements(requirements: Collection[str]) -> list[str]:
             found.append(f"{text} (not installed)")
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
-            found.append(f"{text} (there is {installed})")
+            found.append(f"{text} (installed is {installed})")
     return found

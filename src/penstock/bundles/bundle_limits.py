@@ -9,21 +9,21 @@ from collections.abc import Iterable
 from penstock.bundles.bundle_signature import BundleError
 
 MOST_FILES = 10_000
-"""As many files as a large package has; each costs a header, a hash and a file on every node."""
+"""Maximum number of files, enough for a large package; each costs a header, a hash and a file per node."""
 MOST_UNPACKED = 256 << 20
-"""Bytes on the disk of each node, for each bundle."""
+"""Maximum bytes of an unpacked bundle, on the disk of each node."""
 MOST_PACKED = 64 << 20
-"""Bytes that a master and a supervisor hold in memory while they check a bundle."""
+"""Maximum bytes of a bundle: a master and a supervisor hold it in memory while they check it."""
 MOST_MANIFEST = 8 << 20
-"""Bytes of a manifest: those of all files with long names."""
+"""Maximum bytes of a manifest: enough for all files with long names."""
 LONGEST_NAME = 1_000
-"""Bytes of a file's name with its folders; a file system takes about 4,000 for the whole path."""
+"""Maximum bytes of a file name with its folders; file systems allow about 4,000 for the whole path."""
 LONGEST_PART = 255
-"""Bytes of one part of a name, which is what file systems take."""
+"""Maximum bytes of one part of a name, the limit of file systems."""
 
 
 def megabytes(size: int) -> str:
-    """Return a number of bytes as a person says it.
+    """Format a number of bytes as MiB.
 
     >>> megabytes(64 << 20)
     '64 MiB'
@@ -37,7 +37,7 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def file_name_fault(name: str) -> str | None:
-    """Return why a file must not be called so, or None when it may.
+    """Return why a file name is not allowed, or None if it is.
 
     >>> file_name_fault("shop/orders.py")
     >>> file_name_fault("../orders.py")
@@ -46,20 +46,20 @@ def file_name_fault(name: str) -> str | None:
     if not name:
         return "it is empty"
     if any(unicodedata.category(character) in _INVISIBLE for character in name):
-        return "it has characters that cannot be seen"
+        return "it has invisible characters"
     if name != unicodedata.normalize("NFC", name):
         return "it is not in Unicode's composed form (NFC)"
     if _ENCODED.search(name):
         return "it has an encoded character (% and two digits)"
     if len(name.encode()) > LONGEST_NAME:
         return f"it is longer than {LONGEST_NAME} bytes"
-    # Wide letters and the like become plain ones on some systems: they are judged as what they may become.
-    return _plain_fault(unicodedata.normalize("NFKC", name))
+    # Some systems convert compatibility characters such as full-width letters: check the converted name.
+    return _converted_name_fault(unicodedata.normalize("NFKC", name))
 
 
-def _plain_fault(name: str) -> str | None:
+def _converted_name_fault(name: str) -> str | None:
     if _DRIVE.match(name):
-        return "it begins with the letter of a drive"
+        return "it begins with a drive letter"
     if name.startswith("/"):
         return "it is absolute"
     for character in "\\:":
@@ -76,21 +76,21 @@ def _plain_fault(name: str) -> str | None:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raise BundleError for a name that is at fault, comes twice, or is another's on some file system."""
+    """Raise BundleError for a name that is not allowed, or that some file system takes for another name."""
     files: dict[str, str] = {}
     folders: dict[str, str] = {}
     for name in names:
         fault = file_name_fault(name)
         if fault is not None:
-            raise BundleError(f"a file is called {name!r}, which a bundle cannot hold: {fault}")
+            raise BundleError(f"the file name {name!r} is not allowed in a bundle: {fault}")
         if files.get(_folded(name)) == name:
-            raise BundleError(f"the file {name!r} is there twice")
+            raise BundleError(f"the file {name!r} occurs twice")
         _claim(files, name, name)
         parts = name.split("/")[:-1]
         for depth in range(len(parts)):
             _claim(folders, "/".join(parts[: depth + 1]), name)
     for folded in sorted(files.keys() & folders.keys()):
-        raise BundleError(f"{files[folded]!r} is a file and a folder at once")
+        raise BundleError(f"{files[folded]!r} is both a file and a folder")
 
 
 def _claim(taken: dict[str, str], name: str, file: str) -> None:

@@ -1,6 +1,7 @@
-"""The first file of a bundle.
+"""The manifest, the first file of a bundle.
 
-Its files with their SHA-256, the entry (``FILE[:JOB]``), requirements, and the Python that packed it.
+It has the bundle's files with their SHA-256, the entry (``FILE[:JOB]``), the requirements, and the Python
+version that packed the bundle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _PRINTED = 500
 
 @dataclass(frozen=True)
 class PackedFile:
-    """What the manifest says of a file."""
+    """SHA-256 and size of a file."""
 
     sha256: str
     size: int
@@ -33,30 +34,30 @@ class PackedFile:
 
 @dataclass(frozen=True)
 class BundleManifest:
-    """What a bundle is."""
+    """The manifest of a bundle."""
 
     entry: str
     """``FILE[:JOB]``, where FILE is one of ``files``."""
     files: Mapping[str, PackedFile]
     requirements: tuple[str, ...] = ()
-    """Lines as ``pip`` reads them, without options."""
+    """Requirements in the syntax of ``pip``, without options."""
     python: str = ""
-    """The version that packed it, as ``3.11``."""
+    """The Python version that packed the bundle, such as ``3.11``."""
     created_by: str = ""
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """The size of all files in bytes."""
         return sum(file.size for file in self.files.values())
 
 
 def is_sha256(text: str) -> bool:
-    """Whether a text is a SHA-256 as Penstock writes it: 64 small hexadecimal digits."""
+    """Return whether a text is a SHA-256 as 64 lower-case hexadecimal digits."""
     return _SHA256.fullmatch(text) is not None
 
 
 def encode_manifest(manifest: BundleManifest) -> bytes:
-    """Write a manifest; the same one always gives the same bytes."""
+    """Encode a manifest; equal manifests give equal bytes."""
     content = {
         "schema": SCHEMA,
         "entry": manifest.entry,
@@ -71,7 +72,7 @@ def encode_manifest(manifest: BundleManifest) -> bytes:
 
 
 def decode_manifest(data: bytes) -> BundleManifest:
-    """Read a manifest; raises BundleError when anything in it is not as it must be."""
+    """Decode and validate a manifest. Raises BundleError."""
     try:
         content = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
     except (ValueError, RecursionError) as error:
@@ -80,7 +81,7 @@ def decode_manifest(data: bytes) -> BundleManifest:
         raise BundleError(f"{MANIFEST} does not have schema {SCHEMA}: another version of Penstock wrote it")
     files = content.get("files")
     if not isinstance(files, dict) or not 0 < len(files) <= MOST_FILES:
-        raise BundleError(f"{MANIFEST} must name 1 to {MOST_FILES} files")
+        raise BundleError(f"{MANIFEST} must list 1 to {MOST_FILES} files")
     manifest = BundleManifest(
         entry=_text(content, "entry"),
         files={name: _packed_file(name, file) for name, file in files.items()},
@@ -90,12 +91,12 @@ def decode_manifest(data: bytes) -> BundleManifest:
     )
     check_entry(manifest)
     if encode_manifest(manifest) != data:
-        raise BundleError(f"{MANIFEST} is not written as Penstock writes it")
+        raise BundleError(f"{MANIFEST} is not in the canonical form that Penstock writes")
     return manifest
 
 
 def check_entry(manifest: BundleManifest, entry: str | None = None) -> None:
-    """Raise BundleError unless an entry, the manifest's own by default, is one of its Python files."""
+    """Raise BundleError unless an entry, by default that of the manifest, is one of its Python files."""
     file, colon, job = (manifest.entry if entry is None else entry).partition(":")
     if file not in manifest.files:
         raise BundleError(f"the entry {file!r} is not among the files of the bundle")
@@ -108,14 +109,14 @@ def check_entry(manifest: BundleManifest, entry: str | None = None) -> None:
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("duplicate key in an object")
     return found
 
 
 def _text(content: Mapping[str, Any], name: str) -> str:
     value = content.get(name)
     if not isinstance(value, str) or not value.isprintable():
-        raise BundleError(f"{MANIFEST}: {name!r} must be a text that can be printed")
+        raise BundleError(f"{MANIFEST}: {name!r} must be a string of printable characters")
     return value
 
 
@@ -128,7 +129,7 @@ def _packed_file(name: str, given: Any) -> PackedFile:
 
 def _requirements(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list) or not all(isinstance(line, str) for line in given):
-        raise BundleError(f"{MANIFEST}: 'requirements' must be a list of texts")
+        raise BundleError(f"{MANIFEST}: 'requirements' must be a list of strings")
     for line in given:
         fault = requirement_fault(line)
         if fault is not None:
@@ -137,21 +138,21 @@ def _requirements(given: Any) -> tuple[str, ...]:
 
 
 def requirement_fault(line: str) -> str | None:
-    """Return why a line of requirements cannot be taken, or None when it can.
+    """Return why a line of requirements is not allowed, or None if it is.
 
     >>> requirement_fault("river>=0.21")
     >>> requirement_fault("--index-url http://example.org")
-    'options of pip are not taken, only names and versions of packages'
+    'options of pip are not supported, only names and versions of packages'
     """
     if line.startswith("-"):
-        return "options of pip are not taken, only names and versions of packages"
+        return "options of pip are not supported, only names and versions of packages"
     if not line or len(line) > _PRINTED or not line.isprintable():
         return f"it must be one line of 1 to {_PRINTED} characters"
     return None
 
 
 def check_entry_name(entry: str) -> None:
-    """Raise BundleError for an entry that cannot be a file of any bundle.
+    """Raise BundleError for an entry whose file name is not allowed in a bundle.
 
     >>> check_entry_name("shop/orders.py:orders")
     >>> check_entry_name("/job.py")  # doctest: +ELLIPSIS
@@ -164,7 +165,7 @@ def check_entry_name(entry: str) -> None:
 
 
 def check_manifest_entry(manifest: BundleManifest, entry: str) -> None:
-    """Raise BundleError unless an entry is one of the Python files that a manifest names."""
+    """Raise BundleError unless an entry is one of the Python files of a manifest."""
     check_entry_name(entry)
     check_entry(manifest, entry)
 
@@ -172,8 +173,8 @@ def check_manifest_entry(manifest: BundleManifest, entry: str) -> None:
 def find_entry(folder: Path, entry: str) -> Path:
     """Return the file of an entry in the folder of an unpacked bundle.
 
-    Raises BundleError unless the manifest there names the file, which is the same on every node, and
-    BundleAccessError unless it is a regular file inside the folder, which is so on this node only.
+    Raises BundleError if the manifest does not list the file, an error that is the same on every node, and
+    BundleAccessError if it is not a regular file inside the folder, an error of this node only.
     """
     check_manifest_entry(read_manifest(folder), entry)
     path = folder
@@ -181,9 +182,11 @@ def find_entry(folder: Path, entry: str) -> Path:
         for part in PurePosixPath(entry.partition(":")[0]).parts:
             path = path / part
             if path.is_symlink():
-                raise BundleAccessError(f"{path} is a symbolic link, which no bundle holds: remove {folder}")
+                raise BundleAccessError(
+                    f"{path} is a symbolic link, which is not allowed in a bundle: remove {folder}"
+                )
         if not path.is_file():
-            raise BundleAccessError(f"{path} is missing, although the manifest names it: remove {folder}")
+            raise BundleAccessError(f"{path} is missing, although the manifest lists it: remove {folder}")
     except OSError as error:
         raise BundleAccessError(f"{path} cannot be read: {error.strerror}") from error
     return path
@@ -192,8 +195,8 @@ def find_entry(folder: Path, entry: str) -> Path:
 def read_manifest(folder: Path) -> BundleManifest:
     """Return the manifest in the folder of an unpacked bundle.
 
-    Raises BundleAccessError: the manifest was verified before it was written, so what is wrong with it now
-    is wrong with this folder and not with the bundle.
+    Raises BundleAccessError: the manifest was verified before it was written, so an error in it now is an
+    error of this folder and not of the bundle.
     """
     path = folder / MANIFEST
     try:
@@ -201,6 +204,8 @@ def read_manifest(folder: Path) -> BundleManifest:
             data = file.read(MOST_MANIFEST + 1)
         return decode_manifest(data)
     except OSError as error:
-        raise BundleAccessError(f"{folder} is no unpacked bundle: {MANIFEST}: {error.strerror}") from error
+        raise BundleAccessError(
+            f"{folder} is not an unpacked bundle: {MANIFEST}: {error.strerror}"
+        ) from error
     except BundleError as error:
         raise BundleAccessError(f"{folder} is damaged: {error}") from error

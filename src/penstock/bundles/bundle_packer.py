@@ -22,16 +22,16 @@ from penstock.bundles.bundle_manifest import (
 )
 from penstock.bundles.bundle_signature import BundleError
 
-_LEFT_OUT = frozenset({"__pycache__", "venv", "node_modules"})
-"""Folders that are made anew elsewhere. Whatever begins with a dot (.git, .venv, .env) is left out too."""
+_EXCLUDED = frozenset({"__pycache__", "venv", "node_modules"})
+"""Excluded folders, which can be generated again. Names with a leading dot (.git, .env) are excluded too."""
 
 
 def pack(target: Path, *, entry: str | None = None, requirements: Path | None = None) -> bytes:
-    """Make a bundle of one Python file, of a package, or of a folder with modules.
+    """Create a bundle of one Python file, of a package, or of a folder with modules.
 
-    ``entry`` is ``FILE[:JOB]``, with FILE as it is called inside ``target``; a single file needs it only to
-    name the job. The files of a package keep its name in front, so that it can be imported by it. The same
-    content gives the same bytes, wherever and whenever it is packed.
+    ``entry`` is ``FILE[:JOB]``, with FILE relative to ``target``; a single file needs it only to name the
+    job. The files of a package get the package's name as their folder, so that it can be imported. Equal
+    content gives equal bytes, independently of place and time.
     """
     if target.is_file():
         sources = [(target.name, target)]
@@ -42,7 +42,7 @@ def pack(target: Path, *, entry: str | None = None, requirements: Path | None = 
     else:
         raise BundleError(f"there is no file or folder {target}")
     if len(sources) > MOST_FILES:
-        raise BundleError(f"{target} has more than {MOST_FILES} files: pack the job's code only")
+        raise BundleError(f"{target} has more than {MOST_FILES} files: pack only the job's code")
     check_names(name for name, _ in sources)
     files = list(_contents(sources))
     manifest = BundleManifest(
@@ -59,15 +59,15 @@ def pack(target: Path, *, entry: str | None = None, requirements: Path | None = 
 def _entry(target: Path, entry: str | None, prefix: str) -> str:
     if entry is None:
         if target.is_dir():
-            raise BundleError(f"say which file of {target} defines the job")
+            raise BundleError(f"{target} is a folder: name the file in it that defines the job")
         return target.name
     if target.is_file() and entry.partition(":")[0] != target.name:
-        raise BundleError(f"the bundle of {target} has no other file, so its entry cannot be {entry!r}")
+        raise BundleError(f"the bundle contains only {target}, so its entry cannot be {entry!r}")
     return prefix + entry
 
 
 def _found(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the files of a folder that belong into a bundle, sorted, with their names in it."""
+    """Yield the files of a folder to pack, sorted, with their names in the bundle."""
     root = folder.resolve()
     sources: list[tuple[str, Path]] = []
 
@@ -76,13 +76,13 @@ def _found(folder: Path) -> Iterator[tuple[str, Path]]:
 
     for place, folders, files in os.walk(root, onerror=unreadable):
         here = Path(place)
-        folders[:] = [name for name in folders if _belongs(here / name)]
+        folders[:] = [name for name in folders if _is_included(here / name)]
         for name in folders:
             if (here / name).is_symlink():
-                raise BundleError(f"{here / name} is a link to a folder: put the folder itself there")
+                raise BundleError(f"{here / name} is a link to a folder: replace it by the folder itself")
         for name in files:
             path = here / name
-            if _belongs(path):
+            if _is_included(path):
                 _check_link(path, root)
                 sources.append((path.relative_to(root).as_posix(), path))
         if len(sources) > MOST_FILES:
@@ -90,15 +90,15 @@ def _found(folder: Path) -> Iterator[tuple[str, Path]]:
     yield from sorted(sources)
 
 
-def _belongs(path: Path) -> bool:
-    if path.name.startswith(".") or path.name in _LEFT_OUT or path.suffix == ".pyc":
+def _is_included(path: Path) -> bool:
+    if path.name.startswith(".") or path.name in _EXCLUDED or path.suffix == ".pyc":
         return False
     return not (path / "pyvenv.cfg").is_file()
 
 
 def _check_link(path: Path, root: Path) -> None:
     if path.is_symlink() and not path.resolve().is_relative_to(root):
-        raise BundleError(f"{path} is a link that leads out of {root}: put the file itself there")
+        raise BundleError(f"{path} is a link to a file outside of {root}: replace it by the file itself")
 
 
 def _contents(sources: list[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
@@ -109,16 +109,16 @@ def _contents(sources: list[tuple[str, Path]]) -> Iterator[tuple[str, bytes]]:
         yield name, data
 
 
-def _read(path: Path, room: int) -> bytes:
-    """Return a file's content, of which no more than ``room`` bytes are taken into memory."""
+def _read(path: Path, max_size: int) -> bytes:
+    """Return a file's content; raise BundleError if it is larger than ``max_size`` bytes."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise BundleError(f"{path} is neither a file nor a folder: leave it out of the bundle's folder")
         with path.open("rb") as file:
-            data = file.read(room + 1)
+            data = file.read(max_size + 1)
     except OSError as error:
         raise BundleError(f"{path} cannot be read: {error.strerror}") from error
-    if len(data) > room:
+    if len(data) > max_size:
         raise BundleError(
             f"with {path} the bundle has more than {megabytes(MOST_UNPACKED)}: leave data out of its folder"
         )
@@ -126,13 +126,13 @@ def _read(path: Path, room: int) -> bytes:
 
 
 def _requirements(path: Path | None) -> tuple[str, ...]:
-    """Return the lines of a file of requirements, without comments."""
+    """Return the lines of a requirements file, without comments."""
     if path is None:
         return ()
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise BundleError(f"the requirements {path} cannot be read: {error}") from error
+        raise BundleError(f"the requirements file {path} cannot be read: {error}") from error
     found = []
     for number, line in enumerate(lines, 1):
         text = line.strip() if not line.lstrip().startswith("#") else ""

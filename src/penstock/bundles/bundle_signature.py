@@ -1,6 +1,6 @@
 """Signs bundles with a key derived from the cluster's token, and checks these signatures.
 
-The signature is no part of the bundle: it travels in a header of the request and is stored beside it.
+The signature is not part of the bundle: it is sent in a request header and stored beside the bundle.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from penstock.errors import PenstockError
 
 
 class BundleError(PenstockError):
-    """A bundle cannot be made, or must not be used; the message says why."""
+    """A bundle cannot be created, or must not be used."""
 
 
 class BundleAccessError(BundleError):
-    """A bundle cannot be fetched or unpacked here and now; nothing is known against the bundle itself."""
+    """A bundle cannot be fetched or unpacked on this node now; the bundle itself may be valid."""
 
 
 def sha256_of(bundle: bytes) -> str:
-    """Return what a bundle is called everywhere: the SHA-256 of all its bytes."""
+    """Return the SHA-256 of a bundle, by which it is identified everywhere."""
     return hashlib.sha256(bundle).hexdigest()
 
 
@@ -34,9 +34,9 @@ def sign(bundle: bytes, key: bytes) -> str:
 
 
 def check_signature(bundle: bytes, signature: str, key: bytes) -> None:
-    """Raise BundleError unless a signature was made of this bundle with this key."""
+    """Raise BundleError unless the signature belongs to this bundle and key."""
     given = signature.encode("ascii", errors="replace")
     if not hmac.compare_digest(sign(bundle, key).encode("ascii"), given):
         raise BundleError(
-            "the bundle's signature is wrong: it was altered, or signed with the token of another cluster"
+            "the bundle's signature is wrong: the bundle was altered, or signed with another cluster's token"
         )

@@ -1,4 +1,4 @@
-"""Where a cluster keeps its bundles: small ones in the coordination store, others with the supervisors."""
+"""The bundles of a cluster: small ones in the coordination store, larger ones on supervisors."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from penstock.coord.store_paths import BUNDLES, NODES
 from penstock.errors import PenstockError
 
 CHUNK = 512 * 1024
-"""Bytes of a node: servers take 1 MiB at most, with all that belongs to a request."""
+"""Bytes of a chunk's node: the servers limit a request with all its data to 1 MiB."""
 MOST_STORED = 2 << 20
-"""Bytes of a bundle in the store: all servers keep all of it in memory."""
+"""Maximum bytes of a bundle in the store, whose servers keep everything in memory."""
 COPIES = 3
-"""Supervisors that keep a larger one: two of them may be lost."""
-_TRIES = 10
+"""Number of supervisors that keep a larger bundle: two of them may be lost."""
+_MAX_ATTEMPTS = 10
 
 
 class BlobTransport(Protocol):
-    """The way to the blobs of supervisors. Both methods raise PenstockError."""
+    """Access to the blobs of supervisors. Both methods raise PenstockError."""
 
     def put(self, url: str, sha256: str, data: bytes) -> None:
-        """Have the supervisor at a URL keep a blob."""
+        """Store a blob on the supervisor at a URL."""
         ...
 
     def get(self, url: str, sha256: str) -> bytes:
@@ -48,8 +48,8 @@ class BlobTransport(Protocol):
 class BundleStore:
     """The bundles of a cluster; ``key`` is :func:`penstock.keyring.signing_key`.
 
-    The node of a bundle is empty until all of it is there: only then it gets its BundleInfo. So nobody finds
-    half a bundle, and whoever comes after a crash writes the rest.
+    A bundle's node in the store is empty until all of its chunks are written; its BundleInfo is written last.
+    So an incomplete bundle is never read, and after a crash the next writer completes it.
     """
 
     def __init__(self, store: Store, key: bytes, blobs: BlobTransport | None = None) -> None:
@@ -60,9 +60,9 @@ class BundleStore:
     def put(
         self, bundle: bytes, signature: str, *, now: float, guard: Sequence[Operation] = ()
     ) -> BundleInfo:
-        """Verify a bundle and keep it; ``guard`` goes into the transaction that makes it visible.
+        """Verify a bundle and store it; ``guard`` is part of the transaction that makes it visible.
 
-        Raises BundleError, and ConflictError when the guard does not hold.
+        Raises BundleError, and ConflictError when the guard fails.
         """
         verify(bundle, signature, self._key)
         sha256 = sha256_of(bundle)
@@ -73,18 +73,18 @@ class BundleStore:
         else:
             holders = self._put_blobs(sha256, bundle)
         info = BundleInfo(sha256, len(bundle), signature, len(chunks), holders, now)
-        self._try(guard, lambda: self._completion(info, chunks))
+        self._transact(guard, lambda: self._write_chunks(info, chunks))
         return info
 
-    def _completion(self, info: BundleInfo, chunks: Sequence[bytes]) -> list[Operation]:
-        """Write the chunks; return what makes them a bundle, unless somebody has removed some meanwhile."""
+    def _write_chunks(self, info: BundleInfo, chunks: Sequence[bytes]) -> list[Operation]:
+        """Write the chunks; return the operations that check them and make the bundle visible."""
         path = f"{BUNDLES}/{info.sha256}"
         self._ensure(path)
         checks = [self._put_chunk(_chunk(path, number), chunk) for number, chunk in enumerate(chunks)]
         return [*checks, Put(path, encode(info))]
 
     def _put_chunk(self, path: str, data: bytes) -> Check:
-        # Looked at first: servers keep the last 500 requests in memory, also those that were in vain.
+        # Read first: servers keep the last 500 write requests in memory, including failed ones.
         found = self._store.get(path)
         if found is None:
             self._ensure(path, data)
@@ -95,17 +95,17 @@ class BundleStore:
         with suppress(ExistsError):
             self._store.create(path, data)
 
-    def _try(self, guard: Sequence[Operation], prepare: Callable[[], list[Operation]]) -> None:
-        """Do a transaction; prepare it again if something else than the guard has refused it."""
-        for attempt in range(1, _TRIES + 1):
+    def _transact(self, guard: Sequence[Operation], prepare: Callable[[], list[Operation]]) -> None:
+        """Run a transaction; prepare and run it again if it fails for another reason than the guard."""
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
             try:
                 operations = prepare()
                 if operations:
                     self._store.transact([*guard, *operations])
                 return
             except (ConflictError, MissingError) as error:
-                refused = error.operation if isinstance(error, ConflictError) else None
-                if attempt == _TRIES or refused in guard:
+                failed = error.operation if isinstance(error, ConflictError) else None
+                if attempt == _MAX_ATTEMPTS or failed in guard:
                     raise
 
     def _put_blobs(self, sha256: str, bundle: bytes) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class BundleStore:
                 faults.append(f"{node.name}: {error}")
         if not holders:
             raise BundleError(
-                f"no supervisor keeps the bundle of {len(bundle)} bytes ({_listed(faults)}): start one"
+                f"no supervisor could store the bundle of {len(bundle)} bytes ({_listed(faults)}): start one"
             )
         return tuple(sorted(holders))
 
@@ -131,27 +131,27 @@ class BundleStore:
         for name in self._store.children(NODES):
             node = self._store.get(f"{NODES}/{name}")
             if node is not None:
-                with suppress(DocumentError):  # One of a later version: others may have the bundle, too.
+                with suppress(DocumentError):  # A node of a later version: others may have the bundle too.
                     info = decode(NodeInfo, node.data)
                     if info.url:
                         yield info
 
     def info(self, sha256: str) -> BundleInfo | None:
-        """Return what is known of a bundle; None unless all of it is there."""
+        """Return the BundleInfo of a bundle; None if the bundle is missing or incomplete."""
         if not is_sha256(sha256):
             raise BundleError("bundles are named by their SHA-256")
         node = self._store.get(f"{BUNDLES}/{sha256}")
         return decode(BundleInfo, node.data) if node is not None and node.data else None
 
     def names(self) -> list[str]:
-        """Return the SHA-256 of each bundle, and of those that somebody began to write."""
+        """Return the SHA-256 of each bundle, including incomplete ones."""
         return self._store.children(BUNDLES)
 
     def fetch(self, sha256: str) -> bytes:
-        """Return a bundle whose size, SHA-256 and signature are right.
+        """Fetch a bundle and check its size, SHA-256 and signature.
 
-        Raises BundleAccessError when it is not there, or nobody who has it answers, and BundleError when it
-        is not to be used.
+        Raises BundleAccessError when the bundle is missing or no supervisor that has it answers, and
+        BundleError when it must not be used.
         """
         info = self.info(sha256)
         if info is None:
@@ -164,7 +164,7 @@ class BundleStore:
 
     def _chunks(self, info: BundleInfo) -> Iterator[bytes]:
         if info.chunks > MOST_STORED // CHUNK:
-            raise BundleError(f"the bundle {info.sha256} has {info.chunks} chunks, more than there can be")
+            raise BundleError(f"the bundle {info.sha256} has {info.chunks} chunks, more than the maximum")
         for number in range(info.chunks):
             node = self._store.get(_chunk(f"{BUNDLES}/{info.sha256}", number))
             if node is None:
@@ -178,7 +178,7 @@ class BundleStore:
         faults = []
         for holder in info.holders:
             if holder not in urls or self._blobs is None:
-                faults.append(f"{holder}: it is not up")
+                faults.append(f"{holder}: not running")
                 continue
             try:
                 bundle = self._blobs.get(urls[holder], sha256)
@@ -186,7 +186,7 @@ class BundleStore:
                 return bundle
             except PenstockError as error:
                 faults.append(f"{holder}: {error}")
-        raise BundleAccessError(f"no supervisor gives the bundle {sha256} ({_listed(faults)})")
+        raise BundleAccessError(f"no supervisor could provide the bundle {sha256} ({_listed(faults)})")
 
     def _check(self, info: BundleInfo, sha256: str, bundle: bytes) -> None:
         if len(bundle) != info.size or sha256_of(bundle) != sha256:
@@ -194,9 +194,9 @@ class BundleStore:
         check_signature(bundle, info.signature, self._key)
 
     def remove(self, sha256: str, *, guard: Sequence[Operation] = ()) -> None:
-        """Forget a bundle, whole or not, at once; blobs are left to their supervisors.
+        """Remove a bundle, complete or not, in one transaction; supervisors remove blobs themselves.
 
-        Raises ConflictError when the guard does not hold, or somebody goes on writing the bundle.
+        Raises ConflictError when the guard fails, or when another process keeps writing the bundle.
         """
         path = f"{BUNDLES}/{sha256}"
 
@@ -205,7 +205,7 @@ class BundleStore:
                 return []
             return [*(Delete(f"{path}/{name}") for name in self._store.children(path)), Delete(path)]
 
-        self._try(guard, deletions)
+        self._transact(guard, deletions)
 
 
 def _chunk(path: str, number: int) -> str:
@@ -213,4 +213,4 @@ def _chunk(path: str, number: int) -> str:
 
 
 def _listed(faults: list[str]) -> str:
-    return "; ".join(faults) or "none is up"
+    return "; ".join(faults) or "none is running"

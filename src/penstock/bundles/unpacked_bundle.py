@@ -17,28 +17,28 @@ from penstock.bundles.bundle_manifest import MANIFEST, BundleManifest, read_mani
 from penstock.bundles.bundle_signature import BundleAccessError
 
 _STAGED = re.compile(r"\.[0-9a-f]{16}$")
-_TAKEN = frozenset({errno.ENOTEMPTY, errno.EEXIST})
+_EXISTS = frozenset({errno.ENOTEMPTY, errno.EEXIST})
 
 
 def unpack(bundle: bytes, folder: Path) -> BundleManifest:
-    """Write the files of a bundle, and its manifest, into a new folder.
+    """Write the files of a bundle and its manifest into a new folder.
 
-    Raises BundleError when something is wrong with the bundle, and BundleAccessError with the folder.
+    The folder appears completely or not at all, also after a crash or with concurrent calls. An existing
+    folder is compared with the bundle and not changed. The signature is not checked: verify it first.
 
-    The folder appears complete or not at all, whoever crashes or does the same meanwhile. One that is
-    there is compared with the bundle and left as it is. The signature is not looked at: verify it first.
+    Raises BundleError for an invalid bundle, and BundleAccessError for a problem with the folder.
     """
     opened = open_bundle(bundle)
     if not (folder / MANIFEST).exists():
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        staged = _aside(folder)
+        staged = _temporary_name(folder)
         try:
             _write(opened, staged)
             staged.rename(folder)
             return opened.manifest
         except OSError as error:
-            # Somebody else was faster, with the same bundle or another: that is seen below.
-            if error.errno not in _TAKEN:
+            # Another process has created the folder: compare it with the bundle below.
+            if error.errno not in _EXISTS:
                 raise BundleAccessError(
                     f"the bundle cannot be unpacked to {folder}: {error.strerror}"
                 ) from error
@@ -49,9 +49,9 @@ def unpack(bundle: bytes, folder: Path) -> BundleManifest:
 
 
 def folder_fault(folder: Path) -> str | None:
-    """Return what an unpacked bundle lacks, or None when each file is there with its size.
+    """Return what is wrong with an unpacked bundle, or None if each file exists with its size.
 
-    This takes one system call a file, at each start of a process. :func:`check_folder` reads all of them.
+    This takes one system call per file at each start of a process. :func:`check_folder` reads all files.
     """
     try:
         manifest = read_manifest(folder)
@@ -71,11 +71,11 @@ def folder_fault(folder: Path) -> str | None:
 
 
 def replace_unpacked(bundle: bytes, folder: Path) -> BundleManifest:
-    """Replace a damaged folder by what :func:`unpack` makes of its bundle; raises what that does.
+    """Unpack a bundle again and replace its damaged folder; raises the errors of :func:`unpack`.
 
-    Living processes may import from the folder: it is removed only when the new one is complete.
+    Running processes may import from the folder, so it is removed only when the new one is complete.
     """
-    fresh, damaged = _aside(folder), _aside(folder)
+    fresh, damaged = _temporary_name(folder), _temporary_name(folder)
     try:
         manifest = unpack(bundle, fresh)
         if folder.exists():
@@ -90,14 +90,14 @@ def replace_unpacked(bundle: bytes, folder: Path) -> BundleManifest:
 
 
 def remove_stale_folders(parent: Path) -> None:
-    """Remove what crashes have left beside unpacked bundles; only while nobody unpacks there."""
+    """Remove temporary folders that crashes have left. No other process may be unpacking there."""
     for left in sorted(parent.glob(".*")):
         if _STAGED.search(left.name):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _aside(folder: Path) -> Path:
-    """Return a name beside a folder for what is not yet it, or no more."""
+def _temporary_name(folder: Path) -> Path:
+    """Return a temporary name beside a folder."""
     return folder.with_name(f".{folder.name}.{secrets.token_hex(8)}")
 
 
@@ -123,7 +123,7 @@ def _created(path: Path) -> BinaryIO:
 
 
 def check_folder(opened: OpenedBundle, folder: Path) -> None:
-    """Raise BundleAccessError unless a folder has the files of a bundle as they are in it."""
+    """Raise BundleAccessError unless the files of a folder are equal to those of the bundle."""
     wanted = {name: file.sha256 for name, file in opened.manifest.files.items()}
     wanted[MANIFEST] = hashlib.sha256(opened.manifest_data).hexdigest()
     for name, sha256 in wanted.items():
@@ -134,4 +134,4 @@ def check_folder(opened: OpenedBundle, folder: Path) -> None:
         except OSError as error:
             raise BundleAccessError(f"{path} cannot be read ({error.strerror}): remove {folder}") from error
         if found != sha256 or path.is_symlink():
-            raise BundleAccessError(f"{path} is not the file of the bundle: it was changed; remove {folder}")
+            raise BundleAccessError(f"{path} differs from the file in the bundle: remove {folder}")

@@ -1,6 +1,6 @@
 """``penstock up`` and ``penstock down``.
 
-Start a whole cluster on this machine, wait until it serves requests, and stop what was started.
+Start a complete cluster on this machine, wait until it serves requests, and stop it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from penstock.local.cluster_shutdown import EndedProcess, end_cluster, keeper_fo
 from penstock.local.local_cluster import (
     MASTERS_FILE,
     BusyError,
-    check_room,
+    check_addresses,
     cluster_folder,
     lock_cluster,
     prepare_zookeeper,
@@ -78,10 +78,10 @@ def wait_ready(layout: Layout, token: str, timeout: float, check: Callable[[], N
 
 
 def find_missing(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
-    """Return what is missing, and what the leader says."""
-    silent = [daemon.name for daemon in layout.of(MASTER) if probe_url(f"{daemon.url}/readyz") is None]
-    if silent:
-        return f"{', '.join(silent)} cannot serve yet", {}
+    """Return what the cluster still lacks, and the leader's description of the cluster."""
+    unready = [daemon.name for daemon in layout.of(MASTER) if probe_url(f"{daemon.url}/readyz") is None]
+    if unready:
+        return f"{', '.join(unready)} cannot serve yet", {}
     url = layout.of(MASTER)[0].url
     cluster, nodes = (
         probe_url(f"{url}/api/v1/cluster", token=token),
@@ -89,15 +89,15 @@ def find_missing(layout: Layout, token: str) -> tuple[str, dict[str, Any]]:
     )
     if cluster is None or nodes is None or not cluster.content.get("leader"):
         return "no master leads yet", {}
-    there = {node["name"] for node in nodes.content}
-    absent = [daemon.name for daemon in layout.of(SUPERVISOR) if daemon.name not in there]
+    registered = {node["name"] for node in nodes.content}
+    absent = [daemon.name for daemon in layout.of(SUPERVISOR) if daemon.name not in registered]
     if absent:
         return f"{', '.join(absent)} have not registered yet", {}
     return "", cluster.content
 
 
 def last_output_lines(layout: Layout) -> str:
-    """Return the last line that each daemon has printed."""
+    """Return the last line of each daemon's output."""
     found = []
     for daemon in layout.daemons:
         path = Path(daemon.folder) / "output.txt"
@@ -145,7 +145,7 @@ def print_cluster(layout: Layout, cluster: Path, state: dict[str, Any], output: 
 @user_errors
 def up(
     nodes: Annotated[
-        int, typer.Option("--nodes", help="Number of nodes, at most 200, each with an address of its own.")
+        int, typer.Option("--nodes", help="Number of nodes, at most 200, each with its own address.")
     ] = 3,
     masters: Annotated[
         int, typer.Option("--masters", help="Number of masters, at most 20; one of them leads.")
@@ -215,7 +215,7 @@ def up(
     with lock_cluster(cluster):
         if found := running(cluster, processes):
             raise BusyError(f"a cluster is already up ({', '.join(found)}): stop it with penstock down")
-        wishes = LayoutOptions(
+        options = LayoutOptions(
             nodes=nodes,
             masters=masters,
             zookeepers=3 if connect else zookeeper_servers(cluster, zk),
@@ -230,9 +230,9 @@ def up(
         )
         folder = local_path("--storage", storage or home())
         ring = open_keyring(cluster, create=True)
-        prepare = partial(prepare_zookeeper, wishes, ring.quorum_password)
-        layout = plan(wishes, cluster, folder, prepare, started=time.time())
-        check_room(layout)
+        prepare = partial(prepare_zookeeper, options, ring.quorum_password)
+        layout = plan(options, cluster, folder, prepare, started=time.time())
+        check_addresses(layout)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_layout(layout, cluster)
         write_masters(layout, cluster)
@@ -248,7 +248,7 @@ def _in_background(layout: Layout, cluster: Path, token: str, timeout: float, ou
 
     def check() -> None:
         if not processes.alive(folder):
-            raise PenstockError(f"the cluster was stopped before it was up, see {folder / OUTPUT}")
+            raise PenstockError(f"the cluster was stopped while it was starting, see {folder / OUTPUT}")
 
     try:
         state = wait_ready(layout, token, timeout, check)
@@ -267,7 +267,7 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
     folder = keeper_folder(cluster)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.joinpath(process_launcher.RECORD).unlink(missing_ok=True)
-    process_launcher.note(str(folder), "penstock up")
+    process_launcher.write_record(str(folder), "penstock up")
     thread = threading.Thread(target=keeper.run, name="keeper")
     thread.start()
     try:
@@ -280,10 +280,14 @@ def _in_foreground(layout: Layout, cluster: Path, token: str, timeout: float, ou
     finally:
         keeper.stop()
         thread.join()
-        if not signals.left:
+        if not signals.leave_running:
             end_cluster(layout, cluster, OsProcesses(), tell=_tell, hurry=lambda: signals.count > 1)
         folder.joinpath(process_launcher.RECORD).unlink(missing_ok=True)
-    _tell("stop it with penstock down" if signals.left else "stopped; jobs resume with the next penstock up")
+    _tell(
+        "stop it with penstock down"
+        if signals.leave_running
+        else "stopped; jobs resume with the next penstock up"
+    )
 
 
 class _StoppedError(Exception):
@@ -291,11 +295,11 @@ class _StoppedError(Exception):
 
 
 class _Signals:
-    """Signals of this process: SIGUSR1 leaves the cluster to ``penstock down``, any other ends it."""
+    """Handles signals: SIGUSR1 leaves the cluster running for ``penstock down``, any other signal ends it."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()
-        self.left = False
+        self.leave_running = False
         self.count = 0
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, self._handle)
@@ -305,7 +309,7 @@ class _Signals:
             raise _StoppedError
 
     def _handle(self, number: int, frame: Any) -> None:  # noqa: ARG002
-        self.left = self.left or number == signal.SIGUSR1
+        self.leave_running = self.leave_running or number == signal.SIGUSR1
         self.count += 1
         self.stop.set()
 
@@ -341,8 +345,8 @@ def down(
         processes = OsProcesses()
         kept = _stop_keeper(cluster, processes)
         deadline = time.monotonic() + _CLAIM_SECONDS
-        with lock_cluster(cluster, give_up=lambda: _late(deadline)):
-            # The keeper of an up that was on its way may have come since.
+        with lock_cluster(cluster, give_up=lambda: _is_past(deadline)):
+            # A concurrent ``penstock up`` may have started its keeper in the meantime.
             kept = _stop_keeper(cluster, processes) or kept
             layout = read_layout(cluster)
             done = end_cluster(layout, cluster, processes, tell=_tell)
@@ -359,13 +363,13 @@ def down(
         _print(done, wiped)
 
 
-def _late(deadline: float) -> bool:
+def _is_past(deadline: float) -> bool:
     time.sleep(_STOP_POLL_SECONDS)
     return time.monotonic() >= deadline
 
 
 def _stop_keeper(cluster: Path, processes: OsProcesses) -> bool:
-    """Stop the keeper without stopping other processes; otherwise it would restart what is stopped."""
+    """Stop only the keeper, which would otherwise restart the processes that are stopped next."""
     folder = keeper_folder(cluster)
     if not processes.signal(folder, signal.SIGUSR1):
         return False
@@ -380,15 +384,15 @@ def _stop_keeper(cluster: Path, processes: OsProcesses) -> bool:
 def _wipe(layout: Layout | None, cluster: Path) -> list[str]:
     """Remove the data of the cluster; return what was removed."""
     storage = Path(layout.storage) if layout else home()
-    # The jobs are in somebody else's ZooKeeper then, and need their key and their folders.
+    # With an external ZooKeeper the jobs remain there, and still need the key and their folders.
     external = layout is not None and not layout.embedded
     if external:
-        _tell("jobs and the key are kept: they belong to a ZooKeeper that Penstock does not run")
+        _tell("the jobs and the key are kept, because penstock up did not start their ZooKeeper")
     names = ["masters", "nodes", "up", UP_FILE]
     if not external:
         names += ["zookeeper", KEY_FILE, TOKEN_FILE]
-    # A job that is submitted anew must not find what replicas before it have agreed on.
-    # The next cluster has another id, and the storage is to be its own.
+    # A new job must not find the agreements of replicas of an earlier job with its name. The marker goes as
+    # well: it reserves the storage for this cluster, and the next cluster has another id.
     jobs = [] if external else [storage / "cluster-jobs", storage / "agreements", storage / MARKER]
     places = [*(cluster / name for name in names), *jobs]
     found = [place for place in places if place.exists()]

@@ -35,7 +35,7 @@ EPILOG = (
 
 
 def exit_code_of(error: PenstockError) -> int:
-    """Return the code that an error ends the program with.
+    """Return the exit code for an error.
 
     >>> exit_code_of(UnreachableError("no master")), exit_code_of(ClientError("no job 'a'", "unknown", 404))
     (3, 4)
@@ -51,17 +51,17 @@ P = ParamSpec("P")
 
 
 def user_errors(command: Callable[P, None]) -> Callable[P, None]:
-    """Turn errors of the user into one line and an exit code; a closed pipe is not an error."""
+    """Report an error of the user in one line with an exit code; a closed pipe is not an error."""
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            with _warnings_told():
+            with _short_warnings():
                 command(*args, **kwargs)
         except PenstockError as error:
             fail(str(error), exit_code_of(error))
         except BrokenPipeError:
-            # Python flushes standard output once more when it exits, and would complain then.
+            # Python flushes standard output at exit, and would print an error if it were still the pipe.
             with suppress(UnsupportedOperation):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
@@ -74,10 +74,10 @@ def user_errors(command: Callable[P, None]) -> Callable[P, None]:
 
 
 @contextmanager
-def _warnings_told() -> Iterator[None]:
+def _short_warnings() -> Iterator[None]:
     """Print warnings of Penstock in one line, once each; leave other warnings as they are."""
-    said: set[str] = set()
-    others = warnings.showwarning
+    printed: set[str] = set()
+    show_other = warnings.showwarning
 
     def show(
         message: Warning | str,
@@ -88,9 +88,9 @@ def _warnings_told() -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if not issubclass(category, DeliveryWarning):
-            others(message, category, filename, lineno, file, line)
-        elif str(message) not in said:
-            said.add(str(message))
+            show_other(message, category, filename, lineno, file, line)
+        elif str(message) not in printed:
+            printed.add(str(message))
             typer.echo(f"warning: {message}", err=True)
 
     with warnings.catch_warnings():
@@ -99,6 +99,6 @@ def _warnings_told() -> Iterator[None]:
 
 
 def fail(message: str, code: int = FAILED) -> NoReturn:
-    """End with an error."""
+    """Print an error and exit."""
     typer.echo(f"error: {message}", err=True)
     raise typer.Exit(code)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Output(StrEnum):
-    """The form of what is printed."""
+    """The output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -75,7 +75,7 @@ Timeout = Annotated[
 
 
 def connect_client(master_url: str | None) -> MasterClient:
-    """Return the client of the cluster that a user means."""
+    """Return a client for the given masters, or for those of the environment or of ``penstock up``."""
     from penstock.web.cluster_access import find_masters, find_token
     from penstock.web.master_client import MasterClient
 
@@ -84,7 +84,7 @@ def connect_client(master_url: str | None) -> MasterClient:
 
 
 def usage(read: Callable[[T], U], given: T) -> U:
-    """Read an option; what cannot be read is wrong usage."""
+    """Parse the value of an option; report an invalid value as wrong usage."""
     try:
         return read(given)
     except SettingError as error:
@@ -92,14 +92,14 @@ def usage(read: Callable[[T], U], given: T) -> U:
 
 
 def local_folder(parameter: typer.CallbackParam, given: Path | None) -> Path | None:
-    """Refuse a URL given for a folder, as the callback of an option."""
+    """Reject a URL where a folder is expected; used as the callback of an option."""
     if given is not None:
         usage(partial(local_path, parameter.opts[0]), given)
     return given
 
 
 def read_labels(assignments: list[str]) -> dict[str, str]:
-    """Read ``name=value`` words.
+    """Parse labels given as ``name=value``.
 
     >>> read_labels(["disk=ssd", "zone="])
     {'disk': 'ssd', 'zone': ''}

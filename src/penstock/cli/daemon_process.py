@@ -42,22 +42,22 @@ def daemon_errors(command: Callable[P, None]) -> Callable[P, None]:
         except SettingError as error:
             from penstock.local.cluster_keeper import EXIT_REFUSED
 
-            _leave(str(error), EXIT_REFUSED)
+            _exit_with_error(str(error), EXIT_REFUSED)
         except (PenstockError, OSError) as error:
-            _leave(str(error), _FAILED)
+            _exit_with_error(str(error), _FAILED)
 
     return run
 
 
-def _leave(message: str, code: int) -> NoReturn:
+def _exit_with_error(message: str, code: int) -> NoReturn:
     sys.stderr.write(f"error: {message}\n")
     sys.exit(code)
 
 
 def block_rich_import() -> None:
-    """Prevent the import of modules that a daemon does not need; called before other imports.
+    """Prevent the import of rich, which a daemon does not need; called before other imports.
 
-    structlog loads rich where it is installed, for colours that no log of ours has: 4 MB.
+    structlog imports rich if it is installed, for colours that our logs do not use: 4 MB of memory.
     """
     sys.modules.setdefault("rich", None)  # type: ignore[arg-type]
 
@@ -92,7 +92,7 @@ def open_store(connect: str, keyring: Keyring, root: str, wait: float) -> ZooKee
 
 
 def stop_on_signals(wake: Callable[[], None] = lambda: None) -> threading.Event:
-    """Return an event that SIGTERM and SIGINT set; ``wake`` is called then, from the signal's handler."""
+    """Return an event that SIGTERM and SIGINT set; the signal handler also calls ``wake``."""
     stop = threading.Event()
 
     def handle(number: int, frame: Any) -> None:  # noqa: ARG001

@@ -1,6 +1,6 @@
 """``penstock doctor``.
 
-Check Java, PySpark, ports, disk, ZooKeeper, clocks and versions, one function a check, and say what to do.
+Check Java, PySpark, ports, disk, ZooKeeper, clocks and versions, and advise what to do about each problem.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LEAST_MEMORY, _GOOD_MEMORY = 1 << 30, 3 << 30
 _LEAST_FILES, _GOOD_FILES = 1024, 4096
 _GOOD_SKEW, _MOST_SKEW = 2.0, 30.0
 _OLDEST_REPORT = 10.0
-"""Seconds: nodes report more often."""
+"""Maximum age of a node's last report in seconds: nodes report more often."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class DoctorContext:
-    """What the checks look at: folders, ports, addresses."""
+    """What the checks examine: folders, ports, addresses."""
 
     cluster: Path
     storage: Path
@@ -85,10 +85,10 @@ class DoctorContext:
     @cached_property
     def nodes(self) -> list[dict[str, Any]]:
         """Return the nodes of the cluster that runs on this machine, as a master sees them."""
-        return self.asked("/api/v1/nodes") or []
+        return self.query_masters("/api/v1/nodes") or []
 
-    def asked(self, path: str) -> Any:
-        """Return the answer of the first master that answers; None when none does."""
+    def query_masters(self, path: str) -> Any:
+        """Return the first answer of a master to a GET request; None when no master answers."""
         try:
             token = open_keyring(self.cluster).token
         except SettingError:
@@ -122,7 +122,7 @@ def check_python(_: DoctorContext) -> Finding:
 
 
 def check_java_version(_: DoctorContext) -> Finding:
-    """Check that there is a Java that Spark and ZooKeeper run on."""
+    """Check that there is a Java runtime that can run Spark and ZooKeeper."""
     try:
         check_java()
         return Finding(OK, str(find_java()))
@@ -142,7 +142,7 @@ def check_archive(_: DoctorContext) -> Finding:
 
 
 def check_pyspark(_: DoctorContext) -> Finding:
-    """Check that PySpark is installed in an allowed version, with its jars and that of ZooKeeper."""
+    """Check that PySpark has a supported version and its jars, including that of ZooKeeper."""
     from importlib.metadata import PackageNotFoundError, requires, version
 
     from packaging.requirements import Requirement
@@ -162,19 +162,19 @@ def check_pyspark(_: DoctorContext) -> Finding:
 
 
 def check_loopback(_: DoctorContext) -> Finding:
-    """Check that nodes can have addresses of their own."""
+    """Check that each node can have its own loopback address."""
     trouble = address_fault(node_host(1), 0)
     if trouble:
-        return Finding(FAILED, trouble, "add the addresses, or start each supervisor on a machine of its own")
+        return Finding(FAILED, trouble, "add the addresses, or start each supervisor on a separate machine")
     return Finding(OK, f"{node_host(1)} and the addresses after it can be used")
 
 
-def check_ports(patient: DoctorContext) -> Finding:
+def check_ports(context: DoctorContext) -> Finding:
     """Check that the ports of a cluster are free."""
-    if patient.running:
+    if context.running:
         return Finding(OK, "in use by the cluster that runs")
-    wanted = [patient.port, patient.port + 1]
-    wanted += [port for number in (1, 2, 3) for port in zookeeper_ports(patient.port, number)]
+    wanted = [context.port, context.port + 1]
+    wanted += [port for number in (1, 2, 3) for port in zookeeper_ports(context.port, number)]
     taken = [port for port in wanted if address_fault("127.0.0.1", port)]
     if taken:
         return Finding(
@@ -185,11 +185,11 @@ def check_ports(patient: DoctorContext) -> Finding:
     return Finding(OK, f"free: {', '.join(map(str, wanted))}")
 
 
-def check_storage(patient: DoctorContext) -> Finding:
-    """Check that logs and jobs can be written, with the hard links that exactly-once commits need."""
+def check_storage(context: DoctorContext) -> Finding:
+    """Check that the storage can be written and supports hard links, which exactly-once commits need."""
     from tempfile import TemporaryDirectory
 
-    folder = _existing(patient.storage)
+    folder = _existing(context.storage)
     try:
         with TemporaryDirectory(prefix=".doctor-", dir=folder) as place:
             first, second = Path(place, "first"), Path(place, "second")
@@ -197,19 +197,19 @@ def check_storage(patient: DoctorContext) -> Finding:
             os.link(first, second)
     except OSError as error:
         return Finding(
-            FAILED, f"{folder}: {error.strerror}", "choose a folder that can be written and has hard links"
+            FAILED, f"{folder}: {error.strerror}", "choose a writable folder that supports hard links"
         )
-    return Finding(OK, f"{patient.storage} can be written")
+    return Finding(OK, f"{context.storage} can be written")
 
 
 def _existing(folder: Path) -> Path:
-    """Return a folder, or the nearest above it that exists."""
+    """Return the folder, or its nearest parent that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
-def check_disk(patient: DoctorContext) -> Finding:
+def check_disk(context: DoctorContext) -> Finding:
     """Check the free space on the disk."""
-    place = _existing(patient.storage)
+    place = _existing(context.storage)
     free = shutil.disk_usage(place).free
     status = FAILED if free < _LEAST_DISK else WARNING if free < _GOOD_DISK else OK
     advice = "" if status == OK else "free disk space, or choose another folder with up --storage"
@@ -217,7 +217,7 @@ def check_disk(patient: DoctorContext) -> Finding:
 
 
 def check_memory(_: DoctorContext) -> Finding:
-    """Check that there is memory for one or two workers."""
+    """Check that there is enough memory for one or two workers."""
     import psutil
 
     free = psutil.virtual_memory().available
@@ -229,7 +229,7 @@ def check_memory(_: DoctorContext) -> Finding:
 
 
 def check_files(_: DoctorContext) -> Finding:
-    """Check that processes may open as many files as Spark does."""
+    """Check that processes may open as many files as Spark needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     unlimited = soft == resource.RLIM_INFINITY
     status = OK if unlimited or soft >= _GOOD_FILES else WARNING if soft >= _LEAST_FILES else FAILED
@@ -240,16 +240,16 @@ def check_files(_: DoctorContext) -> Finding:
     return Finding(status, text, "" if status == OK else raised)
 
 
-def check_key(patient: DoctorContext) -> Finding:
+def check_key(context: DoctorContext) -> Finding:
     """Check that the key of the cluster exists and only its owner can read it."""
-    path = patient.cluster / KEY_FILE
+    path = context.cluster / KEY_FILE
     if not path.exists():
         return Finding(OK, "none yet: penstock up creates one")
     try:
-        ring = open_keyring(patient.cluster)
+        ring = open_keyring(context.cluster)
     except (SettingError, OSError) as error:
         return Finding(FAILED, str(error), f"chmod 600 {path}, or copy the key from another node")
-    token = token_file(patient.cluster)
+    token = token_file(context.cluster)
     if token.exists() and token.stat().st_mode & 0o077:
         return Finding(FAILED, f"{token} can be read by others", f"chmod 600 {token}")
     if token.exists() and token.read_text().strip() != ring.token:
@@ -261,11 +261,11 @@ def check_key(patient: DoctorContext) -> Finding:
     return Finding(OK, f"{path}, readable by its owner only")
 
 
-def check_zookeeper(patient: DoctorContext) -> Finding:
+def check_zookeeper(context: DoctorContext) -> Finding:
     """Check that ZooKeeper answers and has a quorum."""
-    if not patient.servers:
+    if not context.servers:
         return Finding(OK, "none to check: penstock up starts its own")
-    modes = {f"{host}:{port}": zookeeper_mode(host, port) for host, port in patient.servers}
+    modes = {f"{host}:{port}": zookeeper_mode(host, port) for host, port in context.servers}
     text = ", ".join(f"{server} {mode}" for server, mode in modes.items())
     silent = [server for server, mode in modes.items() if mode == "does not answer"]
     if 2 * len(silent) >= len(modes):
@@ -288,50 +288,51 @@ def zookeeper_mode(host: str, port: int) -> str:
     )
     if mode:
         return f"({mode})"
-    # A server may be told not to answer this question: whether it has a quorum is then not known.
+    # A server can be configured to reject this command; whether it has a quorum is then unknown.
     return "(without a quorum)" if b"not currently serving" in answer else "(answers)"
 
 
-def check_masters(patient: DoctorContext) -> Finding:
+def check_masters(context: DoctorContext) -> Finding:
     """Check that masters answer and one of them leads."""
-    if not patient.masters:
+    if not context.masters:
         return Finding(OK, "no cluster runs on this machine")
-    silent = [url for url in patient.masters if probe_url(f"{url}/livez") is None]
-    if len(silent) == len(patient.masters):
-        return Finding(FAILED, "none answers", f"see {patient.cluster / 'up'}/master-1/output.txt")
-    state = patient.asked("/api/v1/cluster") or {}
+    silent = [url for url in context.masters if probe_url(f"{url}/livez") is None]
+    if len(silent) == len(context.masters):
+        return Finding(FAILED, "none answers", f"see {context.cluster / 'up'}/master-1/output.txt")
+    state = context.query_masters("/api/v1/cluster") or {}
     if not state.get("leader"):
         return Finding(FAILED, "no master leads", "check ZooKeeper first: masters need it to elect a leader")
     status, advice = (WARNING, f"{', '.join(silent)} does not answer") if silent else (OK, "")
     return Finding(status, f"{state['leader']} leads", advice)
 
 
-def check_clock(patient: DoctorContext) -> Finding:
+def check_clock(context: DoctorContext) -> Finding:
     """Check that the clock goes forward and agrees with those of the nodes."""
     before, first = time.monotonic(), time.time()
     if time.monotonic() < before or time.time() < first - 1.0 or first < 1_700_000_000:
-        return Finding(FAILED, "it runs backwards, or is years behind", "set it, for example by NTP")
-    skews = [_skew(node["report"]["at"], time.time()) for node in patient.nodes if node.get("report")]
+        return Finding(FAILED, "the clock runs backwards or is years slow", "set it, for example by NTP")
+    skews = [_skew(node["report"]["at"], time.time()) for node in context.nodes if node.get("report")]
     if not skews:
         return Finding(OK, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     most = max(skews)
     status = FAILED if most > _MOST_SKEW else WARNING if most > _GOOD_SKEW else OK
-    return Finding(status, f"{most:.1f} s off the nodes'", "" if status == OK else "set the clocks by NTP")
+    text = f"differs from the nodes' clocks by {most:.1f} s"
+    return Finding(status, text, "" if status == OK else "set the clocks by NTP")
 
 
 def _skew(reported: float, now: float) -> float:
-    """Return by how much a node's clock is off at least, judged by the time of its last report."""
+    """Return the minimum difference to a node's clock that the time of its last report proves."""
     return max(0.0, reported - now, now - reported - _OLDEST_REPORT)
 
 
-def check_versions(patient: DoctorContext) -> Finding:
+def check_versions(context: DoctorContext) -> Finding:
     """Check that all processes of the cluster have this version."""
-    if not patient.masters:
+    if not context.masters:
         return Finding(OK, __version__)
-    masters = (patient.asked("/api/v1/cluster") or {}).get("masters", [])
+    masters = (context.query_masters("/api/v1/cluster") or {}).get("masters", [])
     others = sorted(
         f"{each['name']} {each['version']}"
-        for each in [*masters, *patient.nodes]
+        for each in [*masters, *context.nodes]
         if each.get("version") != __version__
     )
     if others:
@@ -358,7 +359,7 @@ CHECKS: tuple[tuple[str, Callable[[DoctorContext], Finding]], ...] = (
     ("clock", check_clock),
     ("versions", check_versions),
 )
-"""The checks in the order in which they are shown: an earlier one may be the cause of a later one."""
+"""The checks in the order of output: a failed check may be the cause of later failures."""
 
 
 _COLOURS = {OK: "green", FAILED: "red"}
@@ -382,8 +383,8 @@ def doctor(
     cluster = cluster_folder()
     layout = read_layout(cluster)
     kept = Path(layout.storage) if layout else home()
-    patient = DoctorContext(cluster, local_path("--storage", storage or kept), port, layout, connect)
-    findings = [(name, check(patient)) for name, check in CHECKS]
+    context = DoctorContext(cluster, local_path("--storage", storage or kept), port, layout, connect)
+    findings = [(name, check(context)) for name, check in CHECKS]
     if output is Output.JSON:
         content = [
             {"check": name, "status": found.status, "found": found.text, "advice": found.advice}

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 FOLLOW_SECONDS = 1.0
 _PAGE = 1000
 _FIRST = ("timestamp", "level", "event", "process", "node", "job")
-_OF_OUTPUT = (*_FIRST, "vertex", "pid", "stream", "replica", "dropped", "exception")
-"""Fields that are not repeated after a line that user code has printed or logged."""
+_OUTPUT_FIELDS = (*_FIRST, "vertex", "pid", "stream", "replica", "dropped", "exception")
+"""Fields that are not appended to a line that user code has printed or logged."""
 
 
 class Level(StrEnum):
@@ -84,12 +84,12 @@ def logs(
     with connect_client(master_url) as client:
         try:
             pages = _Pages(client, job)
-            lines = filter(wanted, pages.rest())
+            lines = filter(wanted, pages.read_available())
             for line in lines if tail is None else _last(lines, tail):
                 _print(line, output)
             while follow:
                 time.sleep(FOLLOW_SECONDS)
-                for line in filter(wanted, pages.news()):
+                for line in filter(wanted, pages.read_new()):
                     _print(line, output)
         except KeyboardInterrupt:
             raise typer.Exit(0) from None
@@ -103,26 +103,26 @@ class _Pages:
         self._job = job
         self._cursor = ""
 
-    def rest(self) -> Iterator[Mapping[str, Any]]:
-        """Yield the lines that exist."""
+    def read_available(self) -> Iterator[Mapping[str, Any]]:
+        """Yield all lines after the position that exist now."""
         while True:
             page = self._client.logs(self._job, self._cursor, _PAGE)
             self._cursor = page["cursor"]
             yield from page["lines"]
-            # A page may be short where several nodes share it: only an empty one is the last.
+            # A page can be short because several nodes share it: only an empty page is the last.
             if not page["lines"]:
                 return
 
-    def news(self) -> Iterator[Mapping[str, Any]]:
-        """Yield new lines; wait while the masters elect a leader."""
+    def read_new(self) -> Iterator[Mapping[str, Any]]:
+        """Yield new lines; none while the masters cannot be reached, for example during an election."""
         try:
-            yield from self.rest()
+            yield from self.read_available()
         except UnreachableError as error:
             typer.echo(f"error: {error}", err=True)
 
 
 def _last(lines: Iterable[Mapping[str, Any]], count: int) -> list[Mapping[str, Any]]:
-    """Return the latest lines, in order. Pages are sorted each for itself, not one after the other."""
+    """Return the latest lines, in order. Each page is sorted, but pages may overlap in time."""
     latest = heapq.nlargest(
         count, enumerate(lines), key=lambda item: (str(item[1].get("timestamp", "")), item[0])
     )
@@ -130,7 +130,7 @@ def _last(lines: Iterable[Mapping[str, Any]], count: int) -> list[Mapping[str, A
 
 
 def read_time(text: str, now: datetime) -> str:
-    """Return a time as lines of the log have it.
+    """Convert a duration before now, or a time, to the timestamp format of log lines.
 
     >>> read_time("10m", datetime(2026, 1, 1, 12, 30, tzinfo=UTC))
     '2026-01-01T12:20:00.000000Z'
@@ -162,8 +162,8 @@ def severity(line: Mapping[str, Any]) -> int:
 def format_line(line: Mapping[str, Any]) -> str:
     """Return a line as text: the event, then its other fields.
 
-    Output of user code follows the name of its vertex, or ``-`` outside of one. All but its first line are
-    indented, so that no output can look like another log line.
+    Output of user code is prefixed with the name of its vertex, or ``-`` outside of any vertex. All but its
+    first line are indented, so that no output can look like another log line.
 
     >>> format_line({"timestamp": "2026-01-01T00:00:00Z", "level": "info", "event": "up", "pid": 7})
     '2026-01-01T00:00:00Z info     up pid=7'
@@ -174,7 +174,7 @@ def format_line(line: Mapping[str, Any]) -> str:
     left_out: tuple[str, ...] = _FIRST
     event = str(line.get("event", ""))
     if "stream" in line:
-        left_out = _OF_OUTPUT
+        left_out = _OUTPUT_FIELDS
         place += f"[{line.get('vertex') or '-'}] "
         event = "\n".join([event, *filter(None, [line.get("exception")])]).replace("\n", "\n    ")
     more = "".join(f" {name}={value}" for name, value in line.items() if name not in left_out)

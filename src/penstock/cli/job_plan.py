@@ -28,27 +28,27 @@ def show_placement(job: str, output: Output, master_url: str | None) -> None:
 
 
 def placement_report(found: Mapping[str, Any], now: float) -> RenderableType:  # noqa: ARG001
-    """Print the placement of a job as tables."""
+    """Return the placement of a job as tables."""
     from rich.console import Group
     from rich.text import Text
 
-    told = [Text(part) for part in (_unplaced(found), _backup(found)) if part]
+    notes = [Text(part) for part in (_unplaced(found), _backup(found)) if part]
     names = [node["name"] for node in found["nodes"]]
     return Group(
-        Text(_decided(found)),
+        Text(_strategy(found)),
         allocation_table("allocation", found["matrix"], found["rejected"], names),
         _nodes(found["nodes"]),
         cost_table(found["cost"], found["weights"]),
         rejection_table(found["rejected"]),
-        *told,
+        *notes,
     )
 
 
-def _decided(found: Mapping[str, Any]) -> str:
-    told = f"{found['job']}: placed by {found['strategy']}"
+def _strategy(found: Mapping[str, Any]) -> str:
+    text = f"{found['job']}: placed by {found['strategy']}"
     if found["refused"]:
-        told += f", because {found['asked_for']} was refused: {found['refused']}"
-    return told
+        text += f", because {found['asked_for']} was refused: {found['refused']}"
+    return text
 
 
 def _nodes(nodes: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -70,22 +70,22 @@ def _unplaced(found: Mapping[str, Any]) -> str:
 
 def _backup(found: Mapping[str, Any]) -> str:
     location, kept = found["location"], found["kept"]
-    told = []
+    lines = []
     if location is not None:
-        told.append(
+        lines.append(
             f"backup on {location['store']}, runs on {location['redeploy']} if its node is lost: "
             f"{location['reason']}"
         )
         if location.get("assumed"):
-            told.append(f"assumed: {location['assumed']}")
+            lines.append(f"assumed: {location['assumed']}")
     if kept is not None and kept["store"]:
-        told.append(
+        lines.append(
             f"last complete snapshot: number {kept['number']} on {kept['store']}, up to batch "
             f"{kept['batch']}, {format_bytes(kept['bytes'])}"
         )
     elif kept is not None:
-        told.append(f"its data is on {kept['origin']} only: no backup is complete yet")
-    return "\n".join(told)
+        lines.append(f"its data is on {kept['origin']} only: no backup is complete yet")
+    return "\n".join(lines)
 
 
 @user_errors

@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 
 def kill_descendants() -> None:
-    """Kill all processes that this one has started, and those that they have."""
+    """Kill all descendants of this process."""
     found: dict[int, psutil.Process] = {}
-    # A suspended process starts no other, so all are known when a pass finds no new one.
+    # A suspended process starts no others, so all are found when a pass finds no new one.
     while new := [one for one in psutil.Process().children(recursive=True) if one.pid not in found]:
         for process in new:
             found[process.pid] = process
@@ -54,14 +54,14 @@ def kill_descendants() -> None:
 
 
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in (.+)\n(?:    (\S.*)\n)?')
-_MOST = 8
-"""How many places are shown: an endless recursion has a thousand."""
+_MAX_FRAMES = 8
+"""Maximum number of frames to print: an endless recursion has a thousand."""
 
 _LIBRARY_PATHS = (str(Path(__file__).parents[1]) + os.sep, "/pyspark/", "/cloudpickle/", "<frozen ")
 
 
 def failure_message(job: str, error: PenstockError) -> str:
-    """Return what to print of an error; a long trace is written in full to a file of the job."""
+    """Return the message to print for an error; write its full trace to a file in the job's folder."""
     text = str(error)
     where = getattr(error, "__notes__", [])
     # Errors of options and of the machine are not prefixed with a job's name.
@@ -71,13 +71,13 @@ def failure_message(job: str, error: PenstockError) -> str:
     if isinstance(error, TaskError | ConnectorError):
         lines += user_frames(trace)
     if trace:
-        file = _keep(job, f"{error}\n\n{trace}")
+        file = _write_trace(job, f"{error}\n\n{trace}")
         lines += [f"  the full trace is in {file}"] if file is not None else []
     return "\n".join(lines)
 
 
 def user_frames(trace: str) -> list[str]:
-    """Return the places of a trace that are in user code, the innermost last.
+    """Return the frames of a trace that are in user code, the innermost last.
 
     >>> user_frames('  File "job.py", line 6, in ratio\\n    100 // r.value\\nZeroDivisionError')
     ['  in job.py, line 6, in ratio: 100 // r.value']
@@ -86,11 +86,11 @@ def user_frames(trace: str) -> list[str]:
     for file, line, function, code in _FRAME.findall(trace):
         if not any(part in file for part in _LIBRARY_PATHS):
             found.append(f"  in {file}, line {line}, in {function}" + (f": {code}" if code else ""))
-    return found[-_MOST:]
+    return found[-_MAX_FRAMES:]
 
 
-def _keep(job: str, text: str) -> Path | None:
-    """Write a trace into the job's folder; ignore an error of the disk."""
+def _write_trace(job: str, text: str) -> Path | None:
+    """Write a trace to the job's folder; ignore disk errors."""
     file = home() / "jobs" / job / "trace.txt"
     with suppress(OSError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -101,12 +101,12 @@ def _keep(job: str, text: str) -> Path | None:
     return None
 
 
-_EVERY = 2.0
-"""Seconds between two plain lines."""
+_LINE_SECONDS = 2.0
+"""Seconds between two progress lines when standard error is not a terminal."""
 
 
 class Progress:
-    """Shows a run's report on standard error while it runs."""
+    """Prints the progress of a run to standard error."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -117,7 +117,7 @@ class Progress:
         self._rate = 0.0
 
     def __enter__(self) -> Progress:
-        self._say(f"{self._job}: starting Spark …")
+        self._write(f"{self._job}: starting Spark …")
         return self
 
     def __exit__(
@@ -130,7 +130,7 @@ class Progress:
     def show(self, report: Report) -> None:
         """Show the progress of the run."""
         now = time.monotonic()
-        if not self._live and (report.batches == self._batches or now - self._shown_at < _EVERY):
+        if not self._live and (report.batches == self._batches or now - self._shown_at < _LINE_SECONDS):
             return
         then, records = self._before
         if now - then >= 1.0:
@@ -138,9 +138,9 @@ class Progress:
             self._before = (now, report.records_in)
         self._shown_at, self._batches = now, report.batches
         lag = "?" if report.lag is None else f"{report.lag:,}"
-        self._say(
+        self._write(
             f"{self._job}: in {report.records_in:,}  out {report.records_out:,}  {self._rate:,.0f}/s  "
-            f"lag {lag}  batch {report.batch_seconds * 1000:,.0f} ms  {_aside(report, '  ')}"
+            f"lag {lag}  batch {report.batch_seconds * 1000:,.0f} ms  {_side_counts(report, '  ')}"
         )
 
     def note(self, text: str) -> None:
@@ -156,19 +156,19 @@ class Progress:
         self._shown_at = 0.0
         lines = [
             f"{self._job}: {how} after {batches} in {report.seconds:.1f} s, "
-            f"{records} in, {report.records_out:,} out, {_aside(report, ', ')}"
+            f"{records} in, {report.records_out:,} out, {_side_counts(report, ', ')}"
         ]
         width = max(map(len, report.vertices))
         for name, vertex in report.vertices.items():
             lines.append(f"  {name:<{width}}  in {vertex.records_in:>12,}  out {vertex.records_out:>12,}")
         sys.stderr.write("\n".join(lines) + "\n")
 
-    def _say(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         sys.stderr.write(f"\r\033[K{text}" if self._live else f"{text}\n")
         sys.stderr.flush()
 
 
-def _aside(report: Report, between: str) -> str:
+def _side_counts(report: Report, between: str) -> str:
     """Return the counts of records in side streams; late and failed ones only if there are any."""
     counts = [("discarded", report.discarded)]
     counts += [(name, count) for name, count in (("late", report.late), ("errors", report.errors)) if count]
@@ -281,7 +281,7 @@ def _run(
 
 
 def _usage(read: Callable[[T], U], given: T) -> U:
-    """Read an option; what cannot be read is wrong usage."""
+    """Parse the value of an option; report an invalid value as wrong usage."""
     try:
         return read(given)
     except SettingError as error:
@@ -291,7 +291,7 @@ def _usage(read: Callable[[T], U], given: T) -> U:
 def _check_sources(job: Job) -> None:
     """Raise the error that prevents reading a source, such as a missing log.
 
-    The start checks again. This check comes before the slow import of PySpark.
+    The start of the job checks the sources again; this check comes before the slow import of PySpark.
     """
     try:
         for vertex in job.vertices:
@@ -310,7 +310,7 @@ class _StopOnSignal:
         self.starting = True
         self.interrupted = False
         self._job = job
-        # While Spark starts, what is written to standard error takes another way, and may come too late.
+        # While Spark starts, standard error is redirected through a thread, and output may appear too late.
         self._stderr = os.dup(2)
         signal.signal(signal.SIGINT, self._handle)
         signal.signal(signal.SIGTERM, self._handle)
@@ -320,7 +320,7 @@ class _StopOnSignal:
 
     def _handle(self, number: int, frame: FrameType | None) -> Any:  # noqa: ARG002
         if self.asked:
-            # Java ends when this process does: its standard input closes.
+            # Java ends with this process, because its standard input closes.
             os._exit(INTERRUPTED)
         self.asked = True
         if self.starting and not _is_spark_up():
@@ -338,7 +338,7 @@ def _is_spark_up() -> bool:
 
 
 class _ReloadOnSignal:
-    """Reads a job's file again at a signal, and changes the running job."""
+    """Reloads a job's file on SIGHUP, and changes the running job."""
 
     def __init__(self, target: str) -> None:
         self._target = target
@@ -355,7 +355,7 @@ class _ReloadOnSignal:
         try:
             done = handle.reconfigure(load_job(self._target))
         except PenstockError as error:
-            handle.check()  # If the job itself has ended, that is another matter.
+            handle.check()  # Raises if the job itself has failed.
             progress.note(f"not changed: {error}")
         else:
             changes = "; ".join(done.changes) or "no changes"

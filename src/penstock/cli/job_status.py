@@ -54,7 +54,7 @@ def status(
 
 
 def jobs_table(jobs: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Print a table of jobs."""
+    """Return a table of jobs."""
     headings = (
         *("job", "phase", "safety", "node", "executors", "in", "out", "lag", "failures", "since", "reason"),
     )
@@ -142,13 +142,13 @@ def _job(job: Mapping[str, Any], now: float) -> RenderableType:
 
 
 def _assignments(values: Mapping[str, str | None]) -> str:
-    """Return parameters or variables as text; those without a value have the value of the node.
+    """Return parameters or variables as text; those without a value take the value of the node.
 
     >>> _assignments({"region": "eu", "since": "2026-01-01", "DB_USER": None})
-    'DB_USER (of the node), region=eu, since=2026-01-01'
+    'DB_USER (from the node), region=eu, since=2026-01-01'
     """
     shown = [
-        f"{name} (of the node)" if value is None else f"{name}={value}" for name, value in values.items()
+        f"{name} (from the node)" if value is None else f"{name}={value}" for name, value in values.items()
     ]
     return ", ".join(sorted(shown))
 
@@ -165,7 +165,7 @@ def _replica_settings_text(replicas: Mapping[str, Any]) -> str:
 
 
 def replicas_table(replicas: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Print a table of a job's replicas."""
+    """Return a table of a job's replicas."""
     headings = ("replica", "node", "phase", "batch", "behind", "failures", "last difference", "reason")
     rows = [
         (

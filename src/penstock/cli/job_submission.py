@@ -93,10 +93,10 @@ def submit(
     )
     until = settings.get("until")
     with connect_client(master_url) as client:
-        _put(client, packed)
+        _upload(client, packed)
         name = packed.structure["name"]
         before = find_job(client, name) if wait else None
-        done = _told(client.submit(submission, packed.sha256), "submitted")
+        done = _print_generation(client.submit(submission, packed.sha256), "submitted")
         if wait:
             phases = ("ENDED",) if until else ("RUNNING", "ENDED")
             limit = time_limit(timeout, lasting=until is not None)
@@ -132,10 +132,10 @@ def update(
     replicas = settings
     if target is None:
         if entry is not None or requirements is not None:
-            raise typer.BadParameter("--entry and --requirements are for new code: name the file that has it")
+            raise typer.BadParameter("--entry and --requirements are for new code: name its file or folder")
         if replicas and (params or variables):
             raise typer.BadParameter(
-                "parameters and replicas cannot be changed by one command: change one after the other"
+                "one command cannot change parameters and replicas: use a command for each"
             )
         if replicas:
             _replicate(job, replicas, wait, timeout, output, master_url)
@@ -147,16 +147,16 @@ def update(
     from penstock.cluster.client_requests import Submission
 
     with connect_client(master_url) as client:
-        # Its code may read parameters when it is loaded. Hidden ones are not told, and loaded as such.
+        # Loading the code may read parameters. The master hides secret ones, so the code reads placeholders.
         known = client.job(job)["spec"].get("params", {})
         packed = _pack(target, entry, requirements, replicas, {**known, **params})
         if packed.structure["name"] != job:
             raise SettingError(f"{target} defines job {packed.structure['name']!r}, not {job!r}")
-        _put(client, packed)
+        _upload(client, packed)
         submission = Submission(
             packed.entry, packed.structure, {"replicas": replicas}, params=params, env=variables
         )
-        done = _told(client.update(job, submission, packed.sha256), "updated")
+        done = _print_generation(client.update(job, submission, packed.sha256), "updated")
         if wait:
             limit = time_limit(timeout)
             wanted = done["generation"]
@@ -216,9 +216,9 @@ def _pack(
     replicas: Mapping[str, Any],
     params: Mapping[str, str],
 ) -> _PackedJob:
-    """Load and validate a job before it is sent, and pack its code.
+    """Load and validate a job, and pack its code.
 
-    Replica options are validated with it, but do not change the settings of the code.
+    Replica options are validated with the job, but are not part of the returned structure.
     """
     from penstock.bundles.bundle_archive import open_bundle
     from penstock.bundles.bundle_packer import pack
@@ -226,7 +226,7 @@ def _pack(
 
     path, within = _place(target, entry)
     if path.is_dir():
-        # A package is imported by its name, from the folder that it is in.
+        # A package is imported by its name, from its parent folder.
         package = (path / "__init__.py").is_file()
         sys.path.insert(0, str(path.resolve().parent if package else path.resolve()))
     with params_set_to(params):
@@ -239,13 +239,13 @@ def _pack(
     try:
         json.dumps(structure, allow_nan=False)
     except ValueError as error:
-        raise SettingError(f"job {job.name!r} has a setting that JSON cannot hold: {error}") from error
+        raise SettingError(f"job {job.name!r} has a setting that JSON cannot represent: {error}") from error
     data = pack(path, entry=within, requirements=requirements)
     return _PackedJob(open_bundle(data).manifest.entry, structure, sha256_of(data), data)
 
 
 def _place(target: str, entry: str | None) -> tuple[Path, str]:
-    """Return what to pack, and which file of it defines the job."""
+    """Return the file or folder to pack, and which file of it defines the job."""
     path = Path(target)
     if path.is_dir():
         if entry is None:
@@ -261,14 +261,14 @@ def _place(target: str, entry: str | None) -> tuple[Path, str]:
     raise SettingError(f"there is no file or folder {target}")
 
 
-def _put(client: MasterClient, packed: _PackedJob) -> None:
+def _upload(client: MasterClient, packed: _PackedJob) -> None:
     from penstock.bundles.bundle_signature import sign
     from penstock.keyring import signing_key
 
     client.put_bundle(packed.sha256, sign(packed.data, signing_key(client.token)), packed.data)
 
 
-def _told(done: dict[str, Any], what: str) -> dict[str, Any]:
+def _print_generation(done: dict[str, Any], what: str) -> dict[str, Any]:
     typer.echo(f"{what} {done['name']}, generation {done['generation']}", err=True)
     return done
 

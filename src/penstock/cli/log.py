@@ -50,10 +50,10 @@ def delete(
         raise LogError(
             f"log {name!r} has {records} records, which would be deleted permanently: confirm with --yes"
         )
-    # By another name first: nobody finds half a log, and the name can be used again at once.
-    away = folder.with_name(f".deleted-{uuid4().hex}")
-    folder.rename(away)
-    shutil.rmtree(away)
+    # Rename it first: no process finds a half-deleted log, and the name can be reused at once.
+    renamed = folder.with_name(f".deleted-{uuid4().hex}")
+    folder.rename(renamed)
+    shutil.rmtree(renamed)
     typer.echo(f"deleted log {name} with {records} records", err=True)
 
 
@@ -150,7 +150,7 @@ def append(
     """Append the lines of standard input, each as one record."""
     if key_separator is not None and (as_json or not key_separator):
         raise typer.BadParameter(
-            "it is for text lines and takes at least one character", param_hint="--key-separator"
+            "it needs at least one character and cannot be combined with --json", param_hint="--key-separator"
         )
     folder = log_folder(name, root)
     log = Log.create(folder, exist_ok=True) if make else Log.open(folder)
@@ -182,7 +182,7 @@ def _parse(lines: Sequence[bytes], first: int, parse: Callable[[bytes], Record])
 def _input(size: int) -> Iterator[Sequence[bytes]]:
     try:
         descriptor = sys.stdin.fileno()
-    except UnsupportedOperation:  # not a real file: there is nothing to wait for
+    except UnsupportedOperation:  # Standard input is not a real file, and cannot be polled.
         lines = sys.stdin.buffer.read().removesuffix(b"\n").split(b"\n")
         yield from (lines[first : first + size] for first in range(0, len(lines), size) if lines != [b""])
     else:
@@ -224,7 +224,7 @@ def read(
             _json_line(number, position + index, record) if output is Output.JSON else _text_line(record)
             for index, record in enumerate(shown)
         )
-        # A string may hold half of a surrogate pair, which no encoding of text has.
+        # A string may contain half of a surrogate pair, which UTF-8 cannot encode.
         sys.stdout.buffer.write("".join(lines).encode("utf-8", "backslashreplace"))
         sys.stdout.buffer.flush()
         if left is not None:

@@ -64,10 +64,10 @@ def _changed(old: Number | None, text: str | None, read: Callable[[str], Number]
 
 
 def describe(retention: Retention) -> str:
-    """Return a retention as a phrase.
+    """Return a retention as text.
 
     >>> describe(Retention(bytes=500, consumed=True))
-    'at most 500 bytes, and only what some reader has not consumed'
+    'at most 500 bytes, and only records that some reader has not consumed'
     """
     rules = []
     if retention.bytes is not None:
@@ -75,7 +75,7 @@ def describe(retention: Retention) -> str:
     if retention.seconds is not None:
         rules.append(f"nothing older than {retention.seconds:g} seconds")
     if retention.consumed:
-        rules.append("only what some reader has not consumed")
+        rules.append("only records that some reader has not consumed")
     return ", and ".join(rules) or "everything"
 
 

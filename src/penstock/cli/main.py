@@ -45,10 +45,10 @@ _PROCESS_COMMANDS = {
 }
 _GROUPS = {"log": "log:app"}
 COMMANDS: Mapping[str, str] = {**_LOCAL_COMMANDS, **_CLUSTER_COMMANDS, **_PROCESS_COMMANDS, **_GROUPS}
-"""Module and function, or module and group of commands, in the order in which ``--help`` shows them.
+"""The module and function (or command group) of each command, in the order of ``--help``.
 
-They are named, not imported: a daemon would keep the modules of all commands in its memory, and every
-command would spend half of its time on those of the others.
+Modules are imported on demand: otherwise a daemon would keep those of all commands in its memory, and each
+command would spend half of its time on importing the others.
 """
 
 
@@ -58,7 +58,7 @@ def run() -> None:
 
 
 def command_line(words: Sequence[str] = ()) -> typer.Typer:
-    """Return the command line with the command that the arguments name, or with all commands."""
+    """Return an application with the command that the arguments name, or else with all commands."""
     app = typer.Typer(
         name="penstock",
         help="Stream jobs in Python that run on Spark.",

@@ -62,7 +62,7 @@ def alarms(
 
 
 def nodes_table(nodes: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Print a table of nodes."""
+    """Return a table of nodes."""
     headings = (
         "node",
         "host",

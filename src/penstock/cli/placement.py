@@ -1,4 +1,4 @@
-"""``penstock place``: decide for a described cluster where tasks and backups go, and print the decision.
+"""``penstock place``: decide where the tasks and backups of a described cluster go, and print the decision.
 
 Nothing is started.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def placement_tables(
     described: Description, placement: Placement, decision: LocationDecision, asked: str, explained: list[str]
 ) -> Iterator[RenderableType]:
-    """Yield the parts of the output in order."""
+    """Yield the tables and lines of the output in order."""
     if placement.refused:
         yield f"strategy {asked} was not used, {placement.strategy} was: {placement.refused}"
     snapshot = described.snapshot
@@ -47,7 +47,7 @@ def placement_tables(
     if placement.completed:
         yield f"left out by {asked} and placed by the default: {', '.join(placement.completed)}"
     if placement.spilled:
-        yield f"on OVERLOADED nodes, because no other can: {', '.join(placement.spilled)}"
+        yield f"on OVERLOADED nodes, because no other node can take them: {', '.join(placement.spilled)}"
     if placement.unplaced:
         rows = sorted(placement.unplaced.items())
         yield make_table("without a node", ("task", "reason"), rows)
@@ -71,7 +71,7 @@ def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
         )
         for choice in decision.choices
     ]
-    proven = ", proven to be the least" if decision.optimal else ""
+    proven = ", proven optimal" if decision.optimal else ""
     title = f"backups by {decision.method}: {decision.objective.transfer_seconds:.2f} s of transfers{proven}"
     yield make_table(
         title, ("task", "stored on", "redeployed to", "rate", "seconds", "why"), rows, "rate seconds"
@@ -84,7 +84,7 @@ def _backups(decision: LocationDecision) -> Iterator[RenderableType]:
 STRATEGY_SECONDS = 5.0
 SOLVER_SECONDS = 60.0
 FEW = 64
-"""Up to this number of pairs of a task and a node, all are explained."""
+"""Explain all tasks by default if there are at most this many pairs of a task and a node."""
 
 
 class Method(StrEnum):
@@ -139,7 +139,7 @@ def place(
     ] = None,
     output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """Decide for a described cluster where tasks run and where their backups go. Nothing is started."""
+    """Decide where the tasks of a described cluster run and where their backups go. Nothing is started."""
     from penstock.master.strategy_runner import strategy_named
     from penstock.schedule.backup_location.location_methods import described_problem, protect
     from penstock.schedule.cluster_file import parse_cluster_file
@@ -147,11 +147,11 @@ def place(
 
     described = parse_cluster_file(_text(file))
     snapshot = described.snapshot
-    explained = _explained(described, explain)
+    explained = _tasks_to_explain(described, explain)
     chosen = strategy_named(strategy, Path.cwd(), seconds or STRATEGY_SECONDS)
     placement = decide(chosen, snapshot, name=strategy, demands=snapshot.tasks if rebalance else ())
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # PuLP tells its users what its next version will do.
+        warnings.simplefilter("ignore")  # PuLP warns about changes in its next version.
         decision = protect(
             described_problem(described, placement.matrix, failures), method.value, seconds or SOLVER_SECONDS
         )
@@ -161,8 +161,8 @@ def place(
     from penstock.cli.table_output import make_console
 
     console = make_console()
-    for picture in placement_tables(described, placement, decision, strategy, explained):
-        console.print(picture)
+    for part in placement_tables(described, placement, decision, strategy, explained):
+        console.print(part)
 
 
 def to_plain(
@@ -172,7 +172,7 @@ def to_plain(
     failures: int,
     explained: list[str],
 ) -> dict[str, Any]:
-    """Return both decisions as JSON can hold them."""
+    """Return both decisions as plain data for JSON."""
     from dataclasses import asdict
 
     before = {task.id: task.current for task in described.snapshot.tasks}
@@ -201,7 +201,7 @@ def _text(file: str) -> str:
         fail(f"{file} is not UTF-8 text")
 
 
-def _explained(described: Description, wanted: list[str] | None) -> list[str]:
+def _tasks_to_explain(described: Description, wanted: list[str] | None) -> list[str]:
     """Return the tasks to explain: the requested ones, else all tasks of a small cluster."""
     snapshot = described.snapshot
     for task in wanted or ():

@@ -30,10 +30,10 @@ def allocation_table(
     *,
     before: Mapping[str, str | None] | None = None,
 ) -> Table:
-    """Return the allocation matrix: a line for each task, and a mark below its node.
+    """Return the allocation matrix: a row for each task, with a mark in the column of its node.
 
-    ``before`` adds a column with the node that a task leaves; it is empty where the task stays, and ``-``
-    where the task ran nowhere.
+    ``before`` adds a column with the node that a task leaves; it is empty if the task stays, and ``-`` if the
+    task was not placed before.
     """
     tasks = sorted(tasks)
     large = len(nodes) > _MOST_NODES or len(tasks) > _MOST_TASKS
@@ -41,12 +41,12 @@ def allocation_table(
     for task in tasks:
         place = places.get(task)
         cells = [place or "-"] if large else ["X" if place == node else "." for node in nodes]
-        rows.append([task, *cells, *([_left(before[task], place)] if before else [])])
+        rows.append([task, *cells, *([_previous_node(before[task], place)] if before else [])])
     headings = ["task", *(["node"] if large else nodes), *(["before"] if before else [])]
     return make_table(title, headings, rows)
 
 
-def _left(before: str | None, after: str | None) -> str:
+def _previous_node(before: str | None, after: str | None) -> str:
     return "-" if before is None else ("" if before == after else before)
 
 

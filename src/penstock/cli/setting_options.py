@@ -1,4 +1,4 @@
-"""Options of commands for the settings of a job, made of their declaration."""
+"""Command options for the settings of a job, derived from the declarations of the settings."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _Command = Callable[..., None]
 
 
 def settings_options(kind: type) -> Callable[[_Command], _Command]:
-    """Give a command an option for each setting of a class, in place of its parameter ``settings``.
+    """Replace a command's parameter ``settings`` by one option for each setting of a class.
 
-    The command gets what was given as nested data, and nothing of what was not given.
+    The command receives the given options as nested data; options that were not given are left out.
     """
     declared = {_parameter(each): each for each in declarations(kind)}
 
@@ -73,11 +73,11 @@ def _is_repeatable(each: Declaration) -> bool:
 
 
 def _read(each: Declaration, given: Any) -> Any:
-    """Return the value of an option as the declaration has it. What cannot be read is wrong usage."""
+    """Convert the value of an option to the declared type; report an invalid value as wrong usage."""
     if given is None:
         return None
     if isinstance(each.default, dict):
-        if each.path == ("spark", "conf"):  # Penstock's own settings of Spark are not for users.
+        if each.path == ("spark", "conf"):  # ``read_conf`` refuses Spark settings that Penstock sets itself.
             from penstock.spark.spark_settings import read_conf
 
             return usage(read_conf, given)

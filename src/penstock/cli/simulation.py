@@ -1,6 +1,6 @@
 """``penstock simulate``.
 
-Compare placement strategies on virtual time, and plot the results if matplotlib is installed.
+Compare placement strategies in virtual time, and plot the results if matplotlib is installed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
 PLOTTED = ("imbalance", "cross_switch", "cross_node")
 LOGARITHMIC = ("cross_switch", "cross_node")
-"""Above 1 MB/s: strategies differ by orders of magnitude in these, and the best would be a line at 0."""
+"""Plotted on a logarithmic scale above 1 MB/s: strategies differ by orders of magnitude in these figures, and
+the best would be a line at 0."""
 
 
 class NoPlotsError(PenstockError):
     """matplotlib is missing."""
 
 
-def require() -> None:
+def require_matplotlib() -> None:
     """Raise NoPlotsError if matplotlib is missing; called before runs that take minutes."""
     try:
         import matplotlib as _  # noqa: F401
@@ -48,7 +49,7 @@ def require() -> None:
 
 def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) -> list[Path]:
     """Write an SVG file for each figure that is drawn; return the files."""
-    require()
+    require_matplotlib()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -57,8 +58,8 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
     for name in PLOTTED:
         picture = Figure(figsize=(9, 4.5), layout="constrained")
         axes = picture.add_subplot()
-        for strategy, of in runs.items():
-            curve = over_time(of, name)
+        for strategy, strategy_runs in runs.items():
+            curve = over_time(strategy_runs, name)
             times = [at for at, _ in curve]
             line = axes.plot(times, [found.mean for _, found in curve], label=strategy, linewidth=1.5)[0]
             low, high = [max(found.low, 0.0) for _, found in curve], [found.high for _, found in curve]
@@ -74,7 +75,7 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
         axes.grid(alpha=0.3)
         picture.legend(loc="outside right upper", fontsize="small")
         path = folder / f"{scenario}-{name.replace('_', '-')}.svg"
-        # Without a date and with names that are always the same, the same figures give the same file.
+        # Without a date and with a fixed salt for ids, the same data gives the same file.
         with rc_context({"svg.hashsalt": scenario}):
             picture.savefig(path, format="svg", metadata={"Date": None})
         written.append(path)
@@ -82,7 +83,7 @@ def write_plots(scenario: str, runs: Mapping[str, Sequence[Run]], folder: Path) 
 
 
 DEFAULT_STRATEGIES = tuple(name for name in STRATEGIES if name != "exact")
-"""The strategies that are compared if none is named: all but the one that is for small clusters only."""
+"""The strategies to compare if none is named: all except ``exact``, which is for small clusters only."""
 
 Progress = Callable[[str, int], None]
 
@@ -112,8 +113,8 @@ def simulate_command(
         typer.Option(
             "--seeds",
             min=1,
-            help="Number of runs of each strategy, with other random events each, the same for all "
-            "strategies.",
+            help="Number of runs of each strategy, each with different random events, which are the "
+            "same for all strategies.",
         ),
     ] = 10,
     plots: Annotated[
@@ -125,7 +126,7 @@ def simulate_command(
     ] = False,
     output: Annotated[Output, typer.Option("-o", "--output", help="The output format.")] = Output.TEXT,
 ) -> None:
-    """Simulate scheduling, failures and load on virtual time, with the decision code of a real cluster."""
+    """Simulate scheduling, failures and load in virtual time, with the decision code of a real cluster."""
     chosen = _scenario(scenario, file)
     if print_scenario:
         typer.echo(write_scenario(chosen))
@@ -135,7 +136,7 @@ def simulate_command(
         if name not in STRATEGIES:
             raise typer.BadParameter(f"there is no strategy {name!r}: use one of {', '.join(STRATEGIES)}")
     if plots is not None:
-        require()
+        require_matplotlib()
     runs = compare(chosen, {name: STRATEGIES[name] for name in names}, range(seeds), progress=_tell)
     if plots is not None:
         for path in write_plots(chosen.name, runs, plots):
@@ -182,7 +183,7 @@ def _tell(name: str, seed: int) -> None:
 
 
 def _table(scenario: Scenario, runs: Mapping[str, Sequence[Run]]) -> Table:
-    found = {name: summarize(of) for name, of in runs.items()}
+    found = {name: summarize(strategy_runs) for name, strategy_runs in runs.items()}
     shown = [figure for figure in FIGURES if any(figure in summary for summary in found.values())]
     headings = [f"{FIGURES[figure].title} {FIGURES[figure].unit}".rstrip() for figure in shown]
     count = len(next(iter(runs.values())))
@@ -202,18 +203,18 @@ def _plain(scenario: Scenario, runs: Mapping[str, Sequence[Run]]) -> dict[str, A
         "seeds": len(runs[first]),
         "strategies": {
             name: {
-                "figures": {figure: found.to_plain() for figure, found in summarize(of).items()},
+                "figures": {figure: found.to_plain() for figure, found in summarize(strategy_runs).items()},
                 "difference": {
-                    figure: difference(of, runs[first], figure).to_plain()
-                    for figure in summarize(of)
+                    figure: difference(strategy_runs, runs[first], figure).to_plain()
+                    for figure in summarize(strategy_runs)
                     if name != first
                 },
                 "curves": {
-                    figure: [{"at": at, **found.to_plain()} for at, found in over_time(of, figure)]
+                    figure: [{"at": at, **found.to_plain()} for at, found in over_time(strategy_runs, figure)]
                     for figure in FIGURES
                     if FIGURES[figure].sampled is not None
                 },
             }
-            for name, of in runs.items()
+            for name, strategy_runs in runs.items()
         },
     }

@@ -1,4 +1,4 @@
-"""``penstock supervisor``: run the supervisor of a node, which runs what is assigned to the node."""
+"""``penstock supervisor``: run the supervisor of a node, which runs the workers assigned to the node."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def supervisor(
 
 
 def _exec_supervisor(content: dict[str, object]) -> None:
-    """Replace this process with the supervisor, to free the 10 MB of the option parser."""
+    """Replace this process with the supervisor, to free the 10 MB of memory that the option parser uses."""
     sys.stdout.flush()
     sys.stderr.flush()
     module = "penstock.cli.supervisor_process"

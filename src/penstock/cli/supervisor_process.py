@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SupervisorOptions:
-    """The options of a supervisor beside the description of its node."""
+    """The options of a supervisor other than the description of its node."""
 
     port: int
     cluster_folder: str
@@ -50,7 +50,7 @@ def run(
 ) -> None:
     """Run the supervisor of a node until it is stopped.
 
-    Tests can start workers without Spark and with shorter time limits.
+    With ``worker_module`` and ``settings``, tests run workers without Spark and with shorter time limits.
     """
     block_rich_import()
     from penstock.backups.snapshots.snapshot_store import SnapshotStore
@@ -109,7 +109,7 @@ def run(
                 snapshots = SnapshotStore(folder / "snapshots")
                 snapshots.tidy()
                 blobs = BlobStore(folder / "blobs")
-                told = threading.Event()
+                wake_cleanup = threading.Event()
                 cleaning = JobCleanup(
                     store,
                     folder,
@@ -117,7 +117,7 @@ def run(
                     instances=instances,
                     blobs=blobs,
                     snapshots=snapshots,
-                    wake=told.set,
+                    wake=wake_cleanup.set,
                 )
                 agent = make_supervisor_api(
                     blobs,
@@ -128,15 +128,15 @@ def run(
                     snapshots=snapshots,
                 )
                 stop = stop_on_signals()
-                with serve(agent, info.host, options.port), _keeping_clean(cleaning.step, told):
+                with serve(agent, info.host, options.port), _cleanup_thread(cleaning.step, wake_cleanup):
                     daemon.run(stop)
         finally:
             store.close()
 
 
 @contextmanager
-def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
-    """Remove files of forgotten jobs in a thread, because large folders take long."""
+def _cleanup_thread(step: Callable[[float], None], wake: threading.Event) -> Iterator[None]:
+    """Remove files of forgotten jobs in a thread, because deleting large folders takes long."""
     from penstock.daemon.step_loop import run_step_loop
     from penstock.supervisor.job_cleanup import CLEANUP_SECONDS
 
@@ -157,7 +157,7 @@ def _keeping_clean(step: Callable[[float], None], wake: threading.Event) -> Iter
 
 
 def main() -> None:
-    """Read the options that the command has passed on, and run."""
+    """Read the options that ``penstock supervisor`` has passed, and run the supervisor."""
     content = json.loads(sys.argv[1])
     run(NodeInfo(**content["info"]), SupervisorOptions(**content["options"]))
 

@@ -21,24 +21,24 @@ T = TypeVar("T")
 REFRESH_SECONDS = 2.0
 """Seconds between two updates."""
 _WIDE = 240
-"""Width of a table that is not written to a terminal: wide, so that programs find whole words."""
+"""Width of a table that is not written to a terminal: wide enough that no words are split."""
 _STYLES = {"RUNNING": "green", "FAILED": "red", "PENDING": "yellow", "STARTING": "yellow", "ENDING": "yellow"}
 
 
 def print_view(
     read: Callable[[], T],
-    picture: Callable[[T, float], RenderableType],
+    render: Callable[[T, float], RenderableType],
     output: Output,
     watch: bool,
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Read something and print it; with ``watch`` repeatedly until Ctrl-C, which is not an error then.
+    """Call ``read`` and print its result; with ``watch`` repeatedly until Ctrl-C, which is then not an error.
 
-    After the first output it waits for masters that cannot be reached, for example during an election.
+    Masters that cannot be reached after the first output, for example during an election, are asked again.
     """
     found = read()
-    _print(found, picture, output, watch)
+    _print(found, render, output, watch)
     if not watch:
         return
     try:
@@ -49,23 +49,23 @@ def print_view(
             except UnreachableError as error:
                 typer.echo(f"error: {error}", err=True)
             else:
-                _print(found, picture, output, watch)
+                _print(found, render, output, watch)
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
 
 
-def _print(found: T, picture: Callable[[T, float], RenderableType], output: Output, watch: bool) -> None:
+def _print(found: T, render: Callable[[T, float], RenderableType], output: Output, watch: bool) -> None:
     if output is Output.JSON:
         typer.echo(json.dumps(found))
         return
     console = make_console()
     if watch:
         console.clear()
-    console.print(picture(found, time.time()))
+    console.print(render(found, time.time()))
 
 
 def make_console() -> Console:
-    """Return the console for tables. Names of users and jobs are not interpreted as markup."""
+    """Return the console for tables. Names in tables are not interpreted as markup."""
     from rich.console import Console
 
     console = Console(markup=False, highlight=False, emoji=False)
@@ -118,7 +118,7 @@ def format_age(since: float, now: float) -> str:
 
 
 def format_bytes(count: float) -> str:
-    """Return a number of bytes in the unit that fits.
+    """Return a number of bytes in a suitable unit.
 
     >>> format_bytes(2 << 30), format_bytes(1536 << 10), format_bytes(500)
     ('2.0 GiB', '1.5 MiB', '500 B')

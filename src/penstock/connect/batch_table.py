@@ -1,4 +1,4 @@
-"""The database table that records which batches are applied, and SQL placeholders of the DB-API."""
+"""The database table of applied batches, and SQL placeholders in the styles of the DB-API."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _STYLES = {
     "numeric": re.compile(r"(?<![:\w]):(\d+)"),
     "named": re.compile(r"(?<![:\w]):([A-Za-z_]\w*)"),
 }
-"""By their names in the DB-API, in the order of looking: where values are ``%s``, a ``?`` is an operator."""
+"""The DB-API's parameter styles, in search order: in a statement with ``%s``, a ``?`` is an operator."""
 
 
 class Placeholders:
-    """The placeholders of a statement, and how values are handed over with it.
+    """The placeholders of a statement, and the form in which it takes its values.
 
     >>> found = Placeholders("INSERT INTO totals VALUES (:user, :total)")
     >>> found.style, found.values({"user": "ada", "total": 3, "more": 4})
@@ -45,14 +45,14 @@ class Placeholders:
         style, found = next(iter(styles.items()))
         self.style = style
         self.names: tuple[str, ...] = ()
-        """Of values that are handed over by name."""
+        """The names of the values in a style with named placeholders, otherwise empty."""
         self.count = max(map(int, found)) if style == "numeric" else len(found)
         if style in ("named", "pyformat"):
             self.names = tuple(dict.fromkeys(found))
             self.count = len(self.names)
 
     def values(self, row: Any) -> tuple[Any, ...]:
-        """Return the values of a row in their order; raises ValueError when it does not fit."""
+        """Return the values of a row in placeholder order; ValueError if the row does not match."""
         if self.names and isinstance(row, Mapping):
             lacking = [name for name in self.names if name not in row]
             if lacking:
@@ -60,13 +60,13 @@ class Placeholders:
             return tuple(row[name] for name in self.names)
         if not isinstance(row, list | tuple):
             wanted = "a dict or a tuple" if self.names else "a tuple"
-            raise ValueError(f"a row is {wanted}, not {type(row).__name__}")
+            raise ValueError(f"a row must be {wanted}, not {type(row).__name__}")
         if len(row) != self.count:
-            raise ValueError(f"a row has {len(row)} values, and insert takes {self.count}")
+            raise ValueError(f"a row has {len(row)} values, but insert takes {self.count}")
         return tuple(row)
 
     def arguments(self, values: Sequence[Any]) -> Any:
-        """Return values as they are handed over with the statement."""
+        """Return values in the form in which they are passed with the statement."""
         return dict(zip(self.names, values, strict=True)) if self.names else tuple(values)
 
     def statement(self, text: str, *values: Any) -> tuple[str, Any]:
@@ -88,7 +88,7 @@ class Placeholders:
 
 
 Connect = Callable[[], Any]
-"""Opens a connection of the DB-API (PEP 249)."""
+"""Opens a DB-API connection (PEP 249)."""
 
 _KEPT_BATCHES = 10_000
 _KEPT_SECONDS = 30 * 24 * 3600.0
@@ -101,17 +101,17 @@ _CREATE = (
 
 @dataclass(frozen=True)
 class AppliedBatch:
-    """A batch of a sink, as the table names it."""
+    """Identifies a batch of a sink in the table."""
 
     job: str
     sink: str
     batch: int
     attempt: str
-    """Of the run whose output counts: a job that is started from scratch counts its batches anew."""
+    """Distinguishes runs: a job started from scratch numbers its batches from 0 again."""
 
 
 class BatchTable:
-    """One row for each batch, written in the transaction that writes the batch."""
+    """The table with one row for each applied batch, written in the same transaction as the batch."""
 
     def __init__(self, name: str, style: Placeholders) -> None:
         self.name = name
@@ -119,11 +119,11 @@ class BatchTable:
 
     @property
     def definition(self) -> str:
-        """The statement that makes the table."""
+        """The statement that creates the table."""
         return _CREATE.format(table=self.name)
 
     def has(self, connection: Any, applied: AppliedBatch) -> bool:
-        """Whether a batch is in the database."""
+        """Return whether a batch has been applied."""
         found = self._run(
             connection,
             "SELECT attempt FROM {table} WHERE job = {} AND sink = {} AND batch = {} AND attempt = {}",
@@ -135,7 +135,7 @@ class BatchTable:
         return found.fetchone() is not None
 
     def add(self, connection: Any, applied: AppliedBatch, now: float) -> None:
-        """Note that a batch is in the database; fails, at the latest at the commit, when it is there."""
+        """Record a batch as applied. If it is already recorded, this or the commit fails."""
         self._run(
             connection,
             "INSERT INTO {table} (job, sink, batch, attempt, applied_at) VALUES ({}, {}, {}, {}, {})",
@@ -146,8 +146,8 @@ class BatchTable:
             now,
         )
 
-    def forget_before(self, connection: Any, applied: AppliedBatch, now: float) -> None:
-        """Remove what nobody will ask for any more."""
+    def delete_old(self, connection: Any, applied: AppliedBatch, now: float) -> None:
+        """Delete rows of old batches, which are not looked up any more."""
         self._run(
             connection,
             "DELETE FROM {table} WHERE job = {} AND sink = {} AND batch < {} AND applied_at < {}",
@@ -158,9 +158,9 @@ class BatchTable:
         )
 
     def prepare(self, connect: Connect) -> None:
-        """Make the table unless it is there, and see that the database takes a transaction back."""
+        """Create the table if it does not exist, and check that the connection can roll back."""
         if self._fault(connect) is not None:
-            # Another replica may make it at the same moment. What counts is whether it is there then.
+            # Another replica may create it at the same moment: ignore errors and check again.
             with suppress(Exception), opened(connect) as connection:
                 connection.cursor().execute(self.definition)
                 connection.commit()
@@ -181,7 +181,7 @@ class BatchTable:
                 )
 
     def _fault(self, connect: Connect) -> Exception | None:
-        """Return why the table cannot be read, if it cannot."""
+        """Return the error on reading the table, or None."""
         try:
             with opened(connect) as connection:
                 self.has(connection, AppliedBatch("-", "-", -1, ""))
@@ -197,7 +197,7 @@ class BatchTable:
 
 @contextmanager
 def opened(connect: Connect) -> Iterator[Any]:
-    """Give a connection, and close it; what was not committed is taken back."""
+    """Open a connection; finally roll back what was not committed and close it."""
     connection = connect()
     try:
         yield connection

@@ -1,8 +1,8 @@
 """Writes rows to a table of any database with a DB-API module, exactly once.
 
-Rows wait in sealed files. The driver inserts those of a batch and, in the same transaction, the name of the
-batch. A batch that the database already has, after a crash or because another replica was faster, is not
-inserted again: the database decides, whatever has become of the processes.
+Rows are staged in sealed files. The driver inserts the rows of a batch and, in the same transaction, the
+identity of the batch. A batch that is already recorded, after a crash or by another replica, is not inserted
+again: only the database decides, independently of the state of the processes.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from penstock.errors import (
 from penstock.graph.connector_api import Receipt, SinkWriter, WriteContext
 from penstock.record import Record
 
-_PASSING = frozenset({"OperationalError", "InterfaceError"})
-"""What the DB-API calls errors of the database and of the way to it, and not of what was asked."""
+_TRANSIENT_ERRORS = frozenset({"OperationalError", "InterfaceError"})
+"""DB-API names of errors of the database and the connection to it, as opposed to errors in a statement."""
 
-_ROWS = 5000
-_TIDY_EVERY = 1000
+_ROWS_PER_CALL = 5000
+_BATCHES_PER_CLEANUP = 1000
 _TABLE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
 
 Row = Callable[[Record], Any]
 
 
 class DatabaseSink(StagedSink):
-    """Inserts rows with the statement ``insert``, exactly once, in one transaction a batch.
+    """Inserts rows with the statement ``insert``, exactly once, in one transaction per batch.
 
     ``connect`` is called on the driver for each batch and returns a connection of a DB-API module, such as
-    ``lambda: sqlite3.connect("totals.db")``. ``insert`` has a place for each value, written as that module
-    wants it; ``row`` is a function of a record that returns the values, a tuple or a dict. Without it a value
-    that is a tuple, a list or a dict is the row, and of any other value key and value are.
+    ``lambda: sqlite3.connect("totals.db")``. ``insert`` has a placeholder for each value, in the style of
+    that module; ``row`` is a function of a record that returns the values, a tuple or a dict. Without
+    ``row``, a value that is a tuple, list or dict is the row; otherwise the row is ``(key, value)``.
     """
 
     shared = True
@@ -79,29 +79,29 @@ class DatabaseSink(StagedSink):
         self._clock = clock
 
     def prepare(self) -> None:
-        """Make the folder in which rows wait, and the table of batches unless it is there."""
+        """Create the staging folder, and the table of batches if it does not exist."""
         super().prepare()
         self._batches.prepare(self._connect)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Write down the rows that will be inserted."""
+        """Return a writer that stages rows."""
         return _RowWriter(self._staging.folder, context, self.row, self._placeholders, self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
-        """Insert the rows of a batch, unless the database has them."""
+        """Insert the rows of a batch, unless it is already in the database."""
         paths = self._staging.paths(receipts)
-        made_by = min(path.stem for path in paths)
-        applied = AppliedBatch(receipts[0]["job"], receipts[0]["vertex"], batch, made_by)
+        run = min(path.stem for path in paths)
+        applied = AppliedBatch(receipts[0]["job"], receipts[0]["vertex"], batch, run)
         attempt = 0
         while (failure := self._try(applied, paths)) is not None:
-            if not _passing(failure) or not self._retries.pause(attempt):
-                raise self._told(applied, failure, attempt + 1)
+            if not _is_transient(failure) or not self._retries.pause(attempt):
+                raise self._commit_error(applied, failure, attempt + 1)
             attempt += 1
-        # The database is where it is written down that the batch is out.
+        # No delivery mark is needed: the database records the batch.
         self._staging.discard(receipts)
 
     def describe(self) -> dict[str, Any]:
-        """Return what is done with a row. How to connect may be a secret."""
+        """Return the sink's settings. ``connect`` is omitted because it may contain secrets."""
         return {
             "insert": self.insert,
             "batches": self._batches.name,
@@ -109,26 +109,26 @@ class DatabaseSink(StagedSink):
         }
 
     def _connect(self) -> Any:
-        assert self.connect is not None, "only the driver's own sink can connect"
+        assert self.connect is not None, "only the driver's sink can connect"
         return self.connect()
 
     def _try(self, applied: AppliedBatch, paths: list[Path]) -> Exception | None:
-        """Try once; return what went wrong, unless the batch is in the database all the same."""
+        """Try once; return the error, or None if the batch is in the database afterwards."""
         try:
             with opened(self._connect) as connection:
                 if self._batches.has(connection, applied):
                     return None
-                # What others commit from now on is to be seen.
+                # Start a new transaction, which sees what others commit from now on.
                 connection.rollback()
                 self._insert(connection, applied, paths)
                 return None
         except FileNotFoundError as error:
             failure: Exception = FolderError(
-                f"{error.filename} is missing, and its rows are not in the database: restore the file"
+                f"{error.filename} is missing and its rows are not in the database: restore the file"
             )
         except Exception as error:
             failure = error
-        # Another replica may have been faster, or the answer to our own commit was lost on its way.
+        # Another replica may have inserted the batch, or our commit succeeded and its reply was lost.
         try:
             with opened(self._connect) as connection:
                 return None if self._batches.has(connection, applied) else failure
@@ -137,17 +137,17 @@ class DatabaseSink(StagedSink):
 
     def _insert(self, connection: Any, applied: AppliedBatch, paths: list[Path]) -> None:
         now = self._clock()
-        # The name comes first: another replica that is at the same batch then waits here, or fails.
+        # Record the batch first: another replica that inserts the same batch then waits here or fails.
         self._batches.add(connection, applied, now)
         rows = (record.value for path in paths for record in staged_records(path))
         cursor = connection.cursor()
-        while chunk := [self._placeholders.arguments(values) for values in islice(rows, _ROWS)]:
+        while chunk := [self._placeholders.arguments(values) for values in islice(rows, _ROWS_PER_CALL)]:
             cursor.executemany(self.insert, chunk)
-        if applied.batch % _TIDY_EVERY == 0:
-            self._batches.forget_before(connection, applied, now)
+        if applied.batch % _BATCHES_PER_CLEANUP == 0:
+            self._batches.delete_old(connection, applied, now)
         connection.commit()
 
-    def _told(self, applied: AppliedBatch, failure: Exception, tries: int) -> Exception:
+    def _commit_error(self, applied: AppliedBatch, failure: Exception, tries: int) -> Exception:
         if isinstance(failure, FolderError):
             return failure
         after = f" after {tries} tries" if tries > 1 else ""
@@ -160,15 +160,17 @@ class DatabaseSink(StagedSink):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only the driver connects, and what it connects with need not be able to travel.
+        # Only the driver connects, so connect need not be picklable.
         return {**self.__dict__, "connect": None, "_clock": None}
 
 
-def _passing(error: Exception) -> bool:
-    """Whether it may go better the next time."""
+def _is_transient(error: Exception) -> bool:
+    """Return whether a retry may succeed."""
     if isinstance(error, FolderError):
         return False
-    return isinstance(error, OSError) or any(kind.__name__ in _PASSING for kind in type(error).__mro__)
+    return isinstance(error, OSError) or any(
+        kind.__name__ in _TRANSIENT_ERRORS for kind in type(error).__mro__
+    )
 
 
 class _RowWriter(StagingWriter):

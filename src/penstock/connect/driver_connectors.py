@@ -1,7 +1,4 @@
-"""Sources and sinks whose records are in the driver process.
-
-Memory, console, and a function called with each batch.
-"""
+"""Sources and sinks in the driver process: memory, console, and a function called with each batch."""
 
 from __future__ import annotations
 
@@ -23,8 +20,8 @@ _CHUNK = 2048
 class MemorySource(Source):
     """Reads a list of items: values, ``(key, value)`` pairs or records.
 
-    The list is gone when the program ends, so a job with such a source starts from scratch each time. Item
-    ``i`` belongs to partition ``i % partitions``, however batches are cut.
+    The list does not outlive the program, so a job with such a source starts from scratch each time. Item
+    ``i`` belongs to partition ``i % partitions``, regardless of batch boundaries.
     """
 
     bounded = True
@@ -55,7 +52,7 @@ class MemorySource(Source):
         return {"0": end}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Deal the range out, always the same record to the same part."""
+        """Split the range by partition: a record always belongs to the same one."""
         first, last = start["0"], end["0"]
         parts = [
             (part, self.records[first + (part - first) % self.partitions : last : self.partitions])
@@ -64,41 +61,41 @@ class MemorySource(Source):
         return [(part, records) for part, records in parts if records]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
-        """Read the records of a part, which travel with it."""
+        """Read the records of a split, which contains them."""
         _, records = split
         for start in range(0, len(records), _CHUNK):
             yield records[start : start + _CHUNK]
 
     def records_in(self, split: Split) -> int:
-        """Return how many have travelled with the part."""
+        """Return the number of records in the split."""
         return len(split[1])
 
     def lane(self, split: Split) -> str:
-        """Return the number of the part."""
+        """Return the partition number."""
         return str(split[0])
 
     def lanes(self, end: Position) -> Sequence[str]:  # noqa: ARG002
-        """Return the parts that have any record: all of them are known, read or not."""
+        """Return the partitions that have any record, read or not."""
         return [str(part) for part in range(min(self.partitions, len(self.records)))]
 
     def unread(self, end: Position) -> Sequence[str]:
-        """Return the parts that have a record behind a position."""
+        """Return the partitions that have a record after a position."""
         behind = range(end["0"], min(end["0"] + self.partitions, len(self.records)))
         return sorted({str(number % self.partitions) for number in behind})
 
     def lag(self, after: Position) -> int:
-        """Return how many items are left."""
+        """Return the number of items not yet read."""
         return len(self.records) - after["0"]
 
     def on_worker(self) -> MemorySource:
-        """Leave the list behind: workers get their records with their split."""
+        """Return a source without the list: workers get their records in the splits."""
         return MemorySource()
 
 
 class MemorySink(Sink):
     """Collects records in ``records``, in the driver's memory.
 
-    Of a job with replicas each has a sink of its own, and ``ids`` has an id for each of the records.
+    Each replica of a job has its own sink, and ``ids`` then holds an id for each record.
     """
 
     def __init__(self) -> None:
@@ -106,11 +103,11 @@ class MemorySink(Sink):
         self.ids: list[str] = []
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Collect on the worker."""
+        """Return a writer that collects records on the worker."""
         return CollectingWriter(context.ids)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
-        """Take a batch over."""
+        """Add the records of a batch."""
         for collected in receipts:
             self.records.extend(collected.records)
             self.ids.extend(collected.ids)
@@ -120,50 +117,50 @@ class MemorySink(Sink):
 
 
 class Collected(NamedTuple):
-    """The records of one Spark task, and their ids where they have any."""
+    """The records of one Spark task, and their ids in a job with replicas."""
 
     records: list[Record]
     ids: list[str]
 
 
 class CollectingWriter(SinkWriter):
-    """Sends its records to the driver with the receipt."""
+    """Sends its records to the driver in the receipt."""
 
     def __init__(self, ids: RecordIds | None) -> None:
         self._given = ids
         self._collected = Collected([], [])
 
     def write(self, records: list[Record]) -> None:
-        """Keep the records."""
+        """Collect records."""
         self._collected.records.extend(records)
         if self._given is not None:
             self._collected.ids.extend(self._given.next(len(records)))
 
     def finish(self) -> Receipt | None:
-        """Hand the records over."""
+        """Return the collected records as the receipt."""
         return self._collected if self._collected.records else None
 
 
 class ConsoleSink(Sink):
-    """Prints each record as ``key<TAB>value``, or the value alone where there is no key.
+    """Prints each record as ``key<TAB>value``, or only the value if there is no key.
 
-    Of a job with replicas each prints all records, behind an id by which :func:`penstock.deduplicated` tells
-    them: ``id<TAB>key<TAB>value``.
+    Each replica of a job prints all records, with an id that :func:`penstock.deduplicated` uses to remove
+    duplicates: ``id<TAB>key<TAB>value``.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Collect on the worker."""
+        """Return a writer that collects records on the worker."""
         return CollectingWriter(context.ids)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
-        """Print a batch in one write, so that batches of several sinks do not mix line by line."""
+        """Print a batch in one write, so that the lines of several sinks are not interleaved."""
         lines = [
-            f"{begin}{value}\n" if key is None else f"{begin}{key}\t{value}\n"
+            f"{prefix}{value}\n" if key is None else f"{prefix}{key}\t{value}\n"
             for collected in receipts
-            for begin, (key, value, _) in zip(_beginnings(collected), collected.records, strict=True)
+            for prefix, (key, value, _) in zip(_line_prefixes(collected), collected.records, strict=True)
         ]
         stream = self._stream or sys.stdout
         stream.write("".join(lines))
@@ -173,19 +170,19 @@ class ConsoleSink(Sink):
         return {"_stream": None}
 
 
-def _beginnings(collected: Collected) -> list[str]:
-    """Return what each line begins with."""
+def _line_prefixes(collected: Collected) -> list[str]:
+    """Return the prefix of each line: the record's id and a tab, or nothing."""
     return [f"{record_id}\t" for record_id in collected.ids] or [""] * len(collected.records)
 
 
 class ForeachBatchSink(StagedSink):
     """Calls ``function(batch, records)`` on the driver, once for each batch that has records.
 
-    The records wait in files below ``folder`` until the function has returned. A crash before that repeats
-    the call, with the same ``batch.id`` and the same records: a function that does nothing for an id that it
-    has seen makes it exactly once. The number itself, which ``batch`` is, comes again with other records when
-    a job starts from scratch or from older data. What the function raises ends the job, and the next run
-    begins with that call.
+    The records are staged in files below ``folder`` until the function has returned. After a crash before
+    that, the call is repeated with the same ``batch.id`` and the same records: a function that ignores ids
+    that it has seen processes each batch exactly once. The number ``batch`` itself is used again, with other
+    records, when a job starts from scratch or from older data. An exception in the function ends the job, and
+    the next run begins with that call.
     """
 
     def __init__(
@@ -196,22 +193,22 @@ class ForeachBatchSink(StagedSink):
         super().__init__("ForeachBatchSink", folder)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Write what the function will be called with."""
+        """Return a writer that stages the records."""
         return StagingWriter(self._staging.folder, context, synced=self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
-        """Call the function, unless it has been called and has returned."""
+        """Call the function, unless a call for this batch has returned before."""
         function = self.function
-        assert function is not None, "only the driver's own sink has the function"
+        assert function is not None, "only the driver's sink has the function"
         number = BatchNumber(batch, receipts)
         self._staging.deliver_once(
             receipts, lambda records: function(number, list(records)), synced=self.synced
         )
 
     def describe(self) -> dict[str, Any]:
-        """Return where records wait."""
+        """Return the staging folder."""
         return {"folder": self._staging.described}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Workers never call it, and what it holds, such as a connection, may not be able to travel.
+        # Workers never call the function, and its closure, such as a connection, may not be picklable.
         return {**self.__dict__, "function": None}

@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 CHUNK = 2048
-"""How many records a list has at the most."""
+"""Maximum number of records in a list."""
 
 _BLOCK = 1 << 18
 _BOM = b"\xef\xbb\xbf"
-_LONGEST = 1 << 16
-"""How much of what cannot be read is kept."""
+_MAX_REJECTED = 1 << 16
+"""Maximum number of characters or bytes kept of a rejected line."""
 
 Unreadable = (gzip.BadGzipFile, EOFError, zlib.error)
 Values = Iterator[tuple[int, str | bytes, Any, str | None]]
-"""A line number, the text there, and its value or the reason why it has none."""
+"""A line number, the text there, and its value or the reason for its rejection."""
 
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How the lines of a file become records."""
+    """Settings by which the lines of a file are converted to records."""
 
     format: str
     key: str | Callable[[Any], Any] | None = None
@@ -50,7 +50,7 @@ class TextFormat:
     separator: str = ","
 
     def read(self, file: IO[bytes], name: str) -> Iterator[list[Record] | Rejected]:
-        """Read a file, which ``name`` names in what is rejected."""
+        """Read a file; ``name`` identifies it in reasons for rejection."""
         stream: Any = gzip.GzipFile(fileobj=file) if name.endswith(".gz") else file
         reader = {"lines": _lines, "json": self._json, "csv": self._csv}[self.format]
         records: list[Record] = []
@@ -64,22 +64,22 @@ class TextFormat:
                     except ValueError as error:
                         why = str(error)
                 if why is not None:
-                    pieces.append((raw[:_LONGEST], f"{name}, line {line}: {why}"))
+                    pieces.append((raw[:_MAX_REJECTED], f"{name}, line {line}: {why}"))
                 if len(records) + len(pieces) >= CHUNK:
-                    yield from _both(records, pieces)
+                    yield from _results(records, pieces)
                     records, pieces = [], []
         except Unreadable as error:
             pieces.append((name, f"{name} cannot be read to its end: {cause_of(error)}"))
-        yield from _both(records, pieces)
+        yield from _results(records, pieces)
 
     def _record(self, value: Any) -> Record:
         if self.key is None and self.ts is None:
-            return Record(None, self._kept(value), None)
-        key = None if self.key is None else _taken(self.key, "key", value)
-        ts = None if self.ts is None else seconds_of(_taken(self.ts, "ts", value))
-        return Record(key, self._kept(value), ts)
+            return Record(None, self._project(value), None)
+        key = None if self.key is None else _select(self.key, "key", value)
+        ts = None if self.ts is None else seconds_of(_select(self.ts, "ts", value))
+        return Record(key, self._project(value), ts)
 
-    def _kept(self, value: Any) -> Any:
+    def _project(self, value: Any) -> Any:
         if self.columns is None:
             return value
         return {name: _field(value, name) for name in self.columns}
@@ -98,12 +98,12 @@ class TextFormat:
             except json.JSONDecodeError as error:
                 yield number, text, None, f"not JSON: {error.msg} at column {error.colno}"
             except RecursionError:
-                yield number, text, None, "nested too deep"
+                yield number, text, None, "nested too deeply"
             except ValueError as error:
                 yield number, text, None, str(error)
 
     def _csv(self, file: Any) -> Values:
-        lines = _Remembered(file)
+        lines = _RecordingLines(file)
         rows = csv.reader(lines, delimiter=self.separator, strict=True)
         names: Sequence[str] | None = None
         if not self.header:
@@ -114,9 +114,9 @@ class TextFormat:
             try:
                 row = next(rows, None)
             except csv.Error as error:
-                yield first, lines.taken(), None, f"not CSV: {error}"
+                yield first, lines.take_text(), None, f"not CSV: {error}"
                 continue
-            broken, raw = lines.broken, lines.taken()
+            broken, raw = lines.broken, lines.take_text()
             if row is None:
                 return
             if not row:
@@ -151,7 +151,7 @@ class TextFormat:
         return None if missing is None else f"there is no column {missing!r}"
 
 
-def _both(records: list[Record], pieces: list[tuple[Any, str]]) -> Iterator[list[Record] | Rejected]:
+def _results(records: list[Record], pieces: list[tuple[Any, str]]) -> Iterator[list[Record] | Rejected]:
     if records:
         yield records
     if pieces:
@@ -178,16 +178,16 @@ def _lines(file: Any) -> Values:
         yield number, text, text, None
 
 
-class _Remembered:
-    """The lines of a file as text, and those that the last row was made of."""
+class _RecordingLines:
+    """Iterates over the lines of a file as text, and records the lines that the current row consists of."""
 
     def __init__(self, file: Any) -> None:
         self._lines = iter(file)
-        self._since: list[str] = []
+        self._recorded: list[str] = []
         self.number = 0
         self.broken = False
 
-    def __iter__(self) -> _Remembered:
+    def __iter__(self) -> _RecordingLines:
         return self
 
     def __next__(self) -> str:
@@ -199,22 +199,22 @@ class _Remembered:
             line = raw.decode()
         except UnicodeDecodeError:
             line, self.broken = raw.decode(errors="replace"), True
-        self._since.append(line)
+        self._recorded.append(line)
         return str(line)
 
-    def taken(self) -> str:
-        """Return what was read since the last call."""
-        text, self._since, self.broken = "".join(self._since), [], False
+    def take_text(self) -> str:
+        """Return the text read since the last call, and start recording again."""
+        text, self._recorded, self.broken = "".join(self._recorded), [], False
         return text.rstrip("\r\n")
 
 
-def _taken(how: str | Callable[[Any], Any], what: str, value: Any) -> Any:
-    if isinstance(how, str):
-        return _field(value, how)
+def _select(selector: str | Callable[[Any], Any], option: str, value: Any) -> Any:
+    if isinstance(selector, str):
+        return _field(value, selector)
     try:
-        return how(value)
+        return selector(value)
     except Exception as error:
-        raise ValueError(f"the function for {what} raised {cause_of(error)}") from None
+        raise ValueError(f"the function for {option} raised {cause_of(error)}") from None
 
 
 def _field(value: Any, name: str) -> Any:
@@ -223,12 +223,12 @@ def _field(value: Any, name: str) -> Any:
     return value[name]
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-# Made once: json.loads would make one for each line.
-_decode = json.JSONDecoder(parse_constant=_no_constant).decode
+# Created once, because json.loads would create a decoder for each line.
+_decode = json.JSONDecoder(parse_constant=_reject_constant).decode
 
 
 _ROWS = 65_536
@@ -236,7 +236,7 @@ _ROWS = 65_536
 
 @dataclass(frozen=True)
 class ParquetFormat:
-    """How the rows of a Parquet file become records."""
+    """Settings by which the rows of a Parquet file are converted to records."""
 
     key: str | None = None
     ts: str | None = None
@@ -244,7 +244,7 @@ class ParquetFormat:
     columns: tuple[str, ...] | None = None
 
     def read(self, file: IO[bytes], name: str) -> Iterator[Columns | Rejected]:
-        """Read a file in pieces. One that cannot be read is rejected; what was read of it before stays."""
+        """Read a file in batches. A file that cannot be read is rejected; batches read before are kept."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -262,7 +262,7 @@ class ParquetFormat:
         except (pa.ArrowException, ValueError) as error:
             yield Rejected([(name, f"{name} cannot be read: {cause_of(error)}")])
         except OSError as error:
-            # Arrow says so of a damaged file too, but only the system gives a number.
+            # Arrow raises OSError for a damaged file too, but without the errno of a system error.
             if error.errno is not None:
                 raise
             yield Rejected([(name, f"{name} cannot be read: {cause_of(error)}")])

@@ -1,9 +1,9 @@
 """Writes files into a folder, exactly once.
 
-Writers fill hidden files in the folder's staging; a receipt says which of them get which names, and the
-commit renames them. A name holds the batch and what no other writer has, so a name is never given twice,
-and a commit that is repeated finds its work done. A mark in the staging says of a batch that all its files
-have had their names, since whoever reads the folder may have taken them away.
+Writers fill files in a hidden staging folder; a receipt maps them to their final names, and the commit
+renames them. A final name contains the batch and an id of the writer, so no name is used twice, and a
+repeated commit finds its work done. A mark in the staging folder records that all files of a batch have been
+renamed, because readers of the folder may already have removed the renamed files.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ STAGING = ".penstock-staging"
 
 _FORMATS = ("parquet", "json")
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "none")
-_PATIENCE = 5.0
-"""Seconds for which a process waits for another that gives the files of the same batch their names."""
+_RENAME_TIMEOUT = 5.0
+"""Seconds for which a process waits for another process that renames files of the same batch."""
 
-_PAUSE = 0.01
+_POLL_INTERVAL = 0.01
 
 
 class FileSink(Sink):
-    """Writes Parquet files or files of JSON lines into a folder; readers see whole files only.
+    """Writes Parquet files or files of JSON lines into a folder; readers see only complete files.
 
     The fields of a value that is a dict are the columns; any other value is a column ``value``.
-    ``key_column`` and ``ts_column`` name columns for a record's key and time, which are left out otherwise.
-    Without a ``schema`` the types of a Parquet file are those of its first records.
+    ``key_column`` and ``ts_column`` name columns for a record's key and time, which are omitted by default.
+    Without a ``schema`` the column types of a Parquet file are inferred from its first records.
     """
 
     transactional = True
@@ -63,7 +63,7 @@ class FileSink(Sink):
         setting_values.check_whole_number("FileSink", "max_records_per_file", max_records_per_file)
         setting_values.check_choice("FileSink", "compression", compression, _COMPRESSIONS)
         if schema is not None and format != "parquet":
-            raise SettingError("FileSink: schema is for Parquet; JSON says of each value what it is")
+            raise SettingError("FileSink: schema is only for Parquet; JSON values carry their own types")
         if key_column is not None and key_column == ts_column:
             raise SettingError(f"FileSink: key_column and ts_column are both {key_column!r}")
         self.folder = local_path("FileSink: folder", folder)
@@ -76,7 +76,7 @@ class FileSink(Sink):
         self._marks = DeliveryMarks()
 
     def prepare(self) -> None:
-        """Make the folder."""
+        """Create the folder."""
         try:
             (self.folder / STAGING).mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -85,11 +85,11 @@ class FileSink(Sink):
             sync_with_parents(self.folder / STAGING)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Write staged files."""
+        """Return a writer of staged files."""
         return _FileSinkWriter(self, context)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
-        """Give the files of a batch their names, those that have them not yet."""
+        """Rename those files of a batch that have not been renamed yet."""
         mark = self._mark(receipts)
         for receipt in receipts:
             for staged, final in receipt["files"]:
@@ -104,41 +104,42 @@ class FileSink(Sink):
 
     @property
     def syncs(self) -> bool:
-        """Whether files are brought to the disk: by its own option, or by the job's."""
+        """Whether files are flushed to disk, by this sink's option or by the job's."""
         return self.sync or self.synced
 
     def _mark(self, receipts: Sequence[Receipt]) -> Path | None:
-        """Return the mark of a batch. Version 0.1.0 made none: what was gone counted as renamed."""
+        """Return the mark of a batch; None for version 0.1.0, which took a missing file for renamed."""
         if "job" not in receipts[0]:
             return None
         _, final = receipts[0]["files"][0]
         return self.folder / STAGING / folder_of(receipts[0]["job"]) / f"{final}{DONE}"
 
     def _check_renamed(self, staged: str, final: str, mark: Path | None) -> None:
-        """See that a staged file is gone because it has got its name, here or by another process."""
+        """Raise ``FolderError`` if a staged file is missing and was not renamed by any process."""
         if not self.folder.exists():
-            raise FolderError(f"the folder {self.folder} is gone: put it back")
+            raise FolderError(f"the folder {self.folder} no longer exists: restore it")
         if mark is None:
             return
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _RENAME_TIMEOUT
         while not (mark.exists() or (self.folder / final).exists()):
-            # Another replica may have renamed it, somebody taken it away, and the mark be still to come.
+            # Another replica may have renamed the file but not made the mark yet, while a reader has already
+            # removed the renamed file.
             if time.monotonic() > deadline:
                 raise lost_file_error(self.folder / STAGING / staged, mark)
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_INTERVAL)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove staged files that will get no name."""
+        """Remove staged files that will not be committed."""
         for receipt in receipts:
             for staged, _ in receipt["files"]:
                 (self.folder / STAGING / staged).unlink(missing_ok=True)
 
     def tidy(self, job: str) -> None:
-        """Remove what crashes have left in the staging folder long ago."""
+        """Remove old files that crashes have left in the staging folder."""
         self._marks.tidy(self.folder / STAGING / folder_of(job))
 
     def describe(self) -> dict[str, Any]:
-        """Return where to and in which form."""
+        """Return the sink's settings."""
         return {
             "folder": str(self.folder),
             "format": self.format,
@@ -148,7 +149,7 @@ class FileSink(Sink):
         }
 
     def native_target(self, job: str) -> dict[str, Any]:
-        """Return where and how Spark itself can write a result, as plain data; then :meth:`adopt` it."""
+        """Return where and how Spark itself can write a result, for :meth:`adopt`, as plain data."""
         return {
             "format": self.format,
             "staging": str(self.folder / STAGING / folder_of(job)),
@@ -160,7 +161,7 @@ class FileSink(Sink):
         }
 
     def adopt(self, job: str, batch: int, task: str, files: Sequence[str | Path]) -> Receipt | None:
-        """Return the receipt of files that somebody else has written into the staging folder."""
+        """Return the receipt of files that Spark has written into the staging folder."""
         staging, unique = self.folder / STAGING, f"{task}-{uuid4().hex[:8]}"
         named: list[list[str]] = []
         for file in sorted(map(str, files)):
@@ -168,9 +169,7 @@ class FileSink(Sink):
             if path.name.startswith((".", "_")):
                 continue
             if not path.resolve().is_relative_to(staging.resolve()):
-                raise SettingError(
-                    f"FileSink: {path} is not in {staging}, so it cannot become part of a batch"
-                )
+                raise SettingError(f"FileSink: {path} is not in {staging}, so it cannot be added to a batch")
             named.append([str(path.relative_to(staging)), self.final_name(batch, unique, len(named))])
         if self.syncs:
             paths = [staging / staged for staged, _ in named]
@@ -190,7 +189,7 @@ class _FileSinkWriter(SinkWriter):
     def __init__(self, sink: FileSink, context: WriteContext) -> None:
         self._sink = sink
         self._context = context
-        # Not the task: a job may have two sinks for one folder, and a Spark task may write to both.
+        # Not the task's id: a job may have two sinks for one folder, and a Spark task may write to both.
         self._unique = uuid4().hex
         self._files: list[list[str]] = []
         self._open: FileWriter | None = None

@@ -1,4 +1,4 @@
-"""Reads the files of a folder, each once and whole."""
+"""Reads the files of a folder, each once and completely."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from penstock.record import Record
 
 _FORMATS = ("lines", "csv", "json", "parquet")
 _NATIVE = {"lines": "text", "csv": "csv", "json": "json", "parquet": "parquet"}
-_WILD = frozenset("{}[]*?\\")
+_GLOB_CHARACTERS = frozenset("{}[]*?\\")
 
 
 class FileSource(Source):
-    """Reads every file that is in a folder or appears there, once and whole.
+    """Reads every file that is in a folder or appears there, once and completely.
 
-    Files must be complete when they appear: write them elsewhere on the same file system and rename
-    them, or under a name that begins with ``.`` or ``_``. What is added to a file later is not read.
-    Values are strings (``lines``), what a line of JSON says (``json``) or dicts of columns (``csv``,
-    ``parquet``). ``key`` and ``ts`` name a field, or are functions of the value.
+    Files must be complete when they appear: write them elsewhere on the same file system or under a name
+    that begins with ``.`` or ``_``, then rename them. Data appended to a file later is not read. Values are
+    strings (``lines``), decoded JSON values (``json``) or dicts of columns (``csv``, ``parquet``). ``key``
+    and ``ts`` are names of fields or functions of the value.
     """
 
     def __init__(
@@ -63,8 +63,8 @@ class FileSource(Source):
         setting_values.check_whole_number(owner, "max_bytes_per_batch", max_bytes_per_batch, optional=True)
         if not isinstance(separator, str) or len(separator) != 1:
             raise SettingError(f"{owner}: separator takes one character, not {separator!r:.60}")
-        for name, how in (("key", key), ("ts", ts)):
-            _check_how(format, name, how)
+        for option, selector in (("key", key), ("ts", ts)):
+            _check_selector(format, option, selector)
         if columns is not None and (
             format == "lines" or isinstance(columns, str) or not all(isinstance(c, str) for c in columns)
         ):
@@ -92,22 +92,22 @@ class FileSource(Source):
             if ignore_missing
             else ""
         )
-        kept = None if index is None else local_path(f"{owner}: index", index)
-        self._found = FileIndex(self.folder, pattern, kept)
+        index_folder = None if index is None else local_path(f"{owner}: index", index)
+        self._index = FileIndex(self.folder, pattern, index_folder)
         if self.schema is not None:
             self._check_names([column.name for column in self.schema])
 
     def begin(self) -> Position:
-        """Start with the first file that was ever found and is still there."""
-        files = self._found.look()
-        gone = 0
-        while gone < len(files) and not (self.folder / files[gone].name).exists():
-            gone += 1
-        return {"files": gone, "index": self._found.id}
+        """Start with the first indexed file that still exists."""
+        files = self._index.update()
+        first = 0
+        while first < len(files) and not (self.folder / files[first].name).exists():
+            first += 1
+        return {"files": first, "index": self._index.id}
 
     def latest(self, after: Position) -> Position:
-        """Look for new files and take as many as a batch may have, at least one."""
-        files = self._found.look()
+        """Find new files and return the end of the next batch: at most its limits, at least one file."""
+        files = self._index.update()
         self._check_index(after, len(files))
         start = end = after["files"]
         room = float("inf") if self.max_bytes_per_batch is None else self.max_bytes_per_batch
@@ -118,57 +118,57 @@ class FileSource(Source):
             end += 1
         if end == start:
             return after
-        # How many were found belongs to the position: whoever has the position then knows the same lanes.
-        return {"files": end, "index": self._found.id, "found": len(files)}
+        # The number of found files is part of the position, so that all processes derive the same lanes.
+        return {"files": end, "index": self._index.id, "found": len(files)}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Deal the files out by their number, so that a file's lane is the same however batches are cut."""
-        dealt: list[list[IndexedFile]] = [[] for _ in range(self.partitions)]
+        """Assign files to lanes by their index, so that a file's lane does not depend on batch boundaries."""
+        lanes: list[list[IndexedFile]] = [[] for _ in range(self.partitions)]
         for number, file in enumerate(self._range(start, end), start["files"]):
-            dealt[number % self.partitions].append(file)
-        return [(lane, files) for lane, files in enumerate(dealt) if files]
+            lanes[number % self.partitions].append(file)
+        return [(lane, files) for lane, files in enumerate(lanes) if files]
 
     def read(self, split: Split) -> Iterator[list[Record] | Columns | Rejected]:
-        """Read the files of a part, one after another."""
+        """Read the files of a split, one after another."""
         _, files = split
-        form = self._form()
+        reader = self._reader()
         for name, size, changed in files:
             found = IndexedFile(name, size, changed)
             try:
                 with (self.folder / name).open("rb") as file:
                     self._check_unchanged(found, os.fstat(file.fileno()))
-                    yield from form.read(file, name)
+                    yield from reader.read(file, name)
                     self._check_unchanged(found, os.fstat(file.fileno()))
-                    # Of a file that is rejected as a whole something is left.
+                    # A file that was rejected as a whole has not been read to its end.
                     if self.format != "parquet" and not file.read(1) and file.tell() != size:
                         raise FolderError(
-                            f"{self.folder / name} has {size} bytes, and only {file.tell()} could be read"
+                            f"{self.folder / name} has {size} bytes, but only {file.tell()} could be read"
                         )
             except FileNotFoundError:
                 if not self.ignore_missing:
-                    raise self._gone(name) from None
+                    raise self._removed_error(name) from None
             except OSError as error:
                 raise FolderError(f"{self.folder / name} cannot be read: {error.strerror or error}") from None
 
     def lane(self, split: Split) -> str:
-        """Return the number of the lane that the files were dealt to."""
+        """Return the number of the split's lane."""
         return str(split[0])
 
     def lanes(self, end: Position) -> Sequence[str]:
-        """Return the lanes of all files that were there by then, read or not, and have something in them."""
+        """Return the lanes of all non-empty files found by that position, read or not."""
         return self._filled_lanes(0, end)
 
     def unread(self, end: Position) -> Sequence[str]:
-        """Return the lanes of files that were there by then, and whose turn has not come."""
+        """Return the lanes of non-empty files found by that position but not read yet."""
         return self._filled_lanes(end["files"], end)
 
     def native(self, start: Position, end: Position) -> dict[str, Any] | None:
         """Return how Spark itself can read a range, as plain data; None when only Python can."""
         files = self._range(start, end)
-        named = not (callable(self.key) or callable(self.ts))
-        if not named or any(_WILD.intersection(file.name) for file in files):
+        if callable(self.key) or callable(self.ts):
             return None
-        if _WILD.intersection(str(self.folder)):
+        # Spark would expand such characters in a path.
+        if any(_GLOB_CHARACTERS.intersection(text) for text in (str(self.folder), *(f.name for f in files))):
             return None
         paths = []
         for file in files:
@@ -178,7 +178,7 @@ class FileSource(Source):
             except FileNotFoundError:
                 if self.ignore_missing:
                     continue
-                raise self._gone(file.name) from None
+                raise self._removed_error(file.name) from None
             paths.append(str(path))
         options = {"header": str(self.header).lower(), "sep": self.separator} if self.format == "csv" else {}
         return {
@@ -192,18 +192,18 @@ class FileSource(Source):
         }
 
     def describe(self) -> dict[str, Any]:
-        """Return what is read, and what of it is key and time."""
+        """Return the folder and the format, and the pattern, key, ts and schema if set."""
         described: dict[str, Any] = {"folder": str(self.folder), "format": self.format}
         if self.pattern != "*":
             described["pattern"] = self.pattern
-        for name, how in (("key", self.key), ("ts", self.ts)):
-            if how is not None:
-                described[name] = how if isinstance(how, str) else "a function"
+        for option, selector in (("key", self.key), ("ts", self.ts)):
+            if selector is not None:
+                described[option] = selector if isinstance(selector, str) else "a function"
         if self.schema is not None:
             described["schema"] = write_schema(self.schema)
         return described
 
-    def _form(self) -> Any:
+    def _reader(self) -> Any:
         if self.format == "parquet":
             assert not callable(self.key)
             assert not callable(self.ts)
@@ -213,28 +213,28 @@ class FileSource(Source):
         )
 
     def _filled_lanes(self, first: int, end: Position) -> list[str]:
-        """Return the lanes that have something in files from a number on, of those found by a position."""
-        files = self._found.known()[first : end.get("found")]
-        dealt = (
+        """Return the lanes of non-empty files from a number on, among those found by a position."""
+        files = self._index.indexed()[first : end.get("found")]
+        by_lane = (
             (first + number, islice(files, number, None, self.partitions))
             for number in range(self.partitions)
         )
         filled = {
-            number % self.partitions for number, its_files in dealt if any(file.size for file in its_files)
+            number % self.partitions for number, its_files in by_lane if any(file.size for file in its_files)
         }
         return [str(lane) for lane in sorted(filled)]
 
     def _range(self, start: Position, end: Position) -> list[IndexedFile]:
-        files = self._found.known()
+        files = self._index.indexed()
         self._check_index(end, len(files))
         return files[start["files"] : end["files"]]
 
     def _check_index(self, position: Position, count: int) -> None:
-        if position["index"] != self._found.id or position["files"] > count:
+        if position["index"] != self._index.id or position["files"] > count:
             raise FolderError(
                 f"{self.folder} is not the folder that the job has read up to file {position['files']}: its "
-                "index of found files is another one. Put the old folder back, or start the job from "
-                "scratch with fresh=True (--fresh)"
+                "file index has been replaced. Restore the old folder, or start the job from scratch with "
+                "fresh=True (--fresh)"
             )
 
     def _check_unchanged(self, found: IndexedFile, now: os.stat_result) -> None:
@@ -242,30 +242,32 @@ class FileSource(Source):
             raise FolderError(
                 f"{self.folder / found.name} has changed since it was found: it had {found.size} bytes then"
                 f" and has {now.st_size} now. Files must be complete when they appear: write them elsewhere"
-                " and rename them. Put it back as it was; or give it another name, so that it is read as a"
-                " new file, and set ignore_missing=True for the old name"
+                " and rename them. Restore the original file, or rename the file so that it is read as a new"
+                " one, and set ignore_missing=True to skip the old name"
             )
 
-    def _gone(self, name: str) -> FolderError:
+    def _removed_error(self, name: str) -> FolderError:
         return FolderError(
-            f"{self.folder / name} was removed before it was read. Put it back, or skip it with "
+            f"{self.folder / name} was removed before it was read. Restore it, or skip missing files with "
             "FileSource(…, ignore_missing=True)"
         )
 
     def _check_names(self, names: list[str]) -> None:
-        asked: list[tuple[str, Any]] = [("key", self.key), ("ts", self.ts)]
-        asked += [("columns", name) for name in self.columns or ()]
-        for option, field in asked:
+        used: list[tuple[str, Any]] = [("key", self.key), ("ts", self.ts)]
+        used += [("columns", name) for name in self.columns or ()]
+        for option, field in used:
             if isinstance(field, str) and field not in names:
                 raise SettingError(f"FileSource: {option} names {field!r}, which is not in the schema")
 
 
-def _check_how(format: str, name: str, how: Any) -> None:
-    if how is None:
+def _check_selector(format: str, option: str, selector: Any) -> None:
+    if selector is None:
         return
-    if format == "lines" and not callable(how):
-        raise SettingError(f"FileSource: a line has no fields, so {name} takes a function of the line")
-    if format == "parquet" and not isinstance(how, str):
-        raise SettingError(f"FileSource: {name} of Parquet files takes the name of a column")
-    if not callable(how) and not (isinstance(how, str) and how):
-        raise SettingError(f"FileSource: {name} takes the name of a field or a function, not {how!r:.60}")
+    if format == "lines" and not callable(selector):
+        raise SettingError(f"FileSource: a line has no fields, so {option} takes a function of the line")
+    if format == "parquet" and not isinstance(selector, str):
+        raise SettingError(f"FileSource: {option} of Parquet files takes the name of a column")
+    if not callable(selector) and not (isinstance(selector, str) and selector):
+        raise SettingError(
+            f"FileSource: {option} takes the name of a field or a function, not {selector!r:.60}"
+        )

@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 _ROWS = 65_536
-"""How many rows of a Parquet file are gathered before they are written."""
+"""How many rows of a Parquet file are buffered before they are written."""
 
 
 class FileWriter(ABC):
-    """Takes records for one file. A record that has no form in it is rejected, or ends the job."""
+    """Writes records to one file. A record that the format cannot store is rejected, or ends the job."""
 
     def __init__(
         self, path: Path, key_column: str | None, ts_column: str | None, reject: Reject | None
     ) -> None:
         self.path = path
         self.taken = 0
-        """How many records have been offered."""
+        """How many records were added, including rejected ones."""
         self._key, self._ts = key_column, ts_column
         self._reject = reject
 
     @abstractmethod
     def add(self, records: list[Record] | Columns) -> None:
-        """Take records."""
+        """Add records."""
 
     @abstractmethod
     def close(self, *, sync: bool) -> bool:
-        """Complete the file; False when nothing is in it, and then there is no file."""
+        """Complete the file; return False when no record was written, and then no file exists."""
 
     def _refuse(self, record: Record, reason: str) -> None:
         if self._reject is None:
@@ -54,13 +54,15 @@ class FileWriter(ABC):
             if name is None:
                 continue
             if name in row:
-                raise UnstorableValueError(f"the value has a field {name!r} of its own, beside key or time")
+                raise UnstorableValueError(
+                    f"the value has a field {name!r}, which is also the name of the key or time column"
+                )
             row[name] = part
         return row
 
 
 class JsonFile(FileWriter):
-    """A file with one JSON value a line."""
+    """A file with one JSON value per line."""
 
     _file: Any = None
 
@@ -91,7 +93,7 @@ class JsonFile(FileWriter):
 
 
 class ParquetRows(FileWriter):
-    """A Parquet file. Its schema is given, or made of the first records."""
+    """A Parquet file. Its schema is given, or inferred from the first records."""
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class ParquetRows(FileWriter):
         self._writer: Any = None
 
     def add(self, records: list[Record] | Columns) -> None:
-        """Gather rows, and write them when there are many."""
+        """Buffer rows, and write them when the buffer is full."""
         self.taken += len(records)
         if isinstance(records, Columns):
             self._flush()
@@ -139,7 +141,7 @@ class ParquetRows(FileWriter):
         return True
 
     def _batch(self, columns: Columns) -> pa.RecordBatch | None:
-        """Return typed records as this file has them; None when they do not fit as a whole."""
+        """Convert typed records to this file's schema; None when any of them does not match it."""
         import pyarrow as pa
 
         arrays = dict(zip(columns.values.schema.names, columns.values.columns, strict=True))
@@ -149,23 +151,23 @@ class ParquetRows(FileWriter):
                 return None
             if name is not None:
                 arrays[name] = nothing if part is None else part
-        if self._ts is not None and self._typed_time():
-            arrays[self._ts] = _moments(arrays[self._ts])
+        if self._ts is not None and self._time_is_timestamp():
+            arrays[self._ts] = _timestamps(arrays[self._ts])
         if self._schema is None:
-            self._settle({name: array.type for name, array in arrays.items()})
+            self._set_schema({name: array.type for name, array in arrays.items()})
         assert self._schema is not None
         if not self._names.issuperset(arrays):
             return None
         try:
-            fitted = [
+            converted = [
                 arrays[field.name].cast(field.type) if field.name in arrays else nothing.cast(field.type)
                 for field in self._schema
             ]
         except pa.ArrowException:
             return None
-        if any(a.null_count and not f.nullable for a, f in zip(fitted, self._schema, strict=True)):
+        if any(a.null_count and not f.nullable for a, f in zip(converted, self._schema, strict=True)):
             return None
-        return pa.RecordBatch.from_arrays(fitted, schema=self._schema)
+        return pa.RecordBatch.from_arrays(converted, schema=self._schema)
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -182,55 +184,55 @@ class ParquetRows(FileWriter):
         if not rows:
             return
         if self._schema is None:
-            self._settle(_inferred(rows))
+            self._set_schema(_inferred(rows))
         try:
-            self._write(self._fitted(rows))
+            self._write(self._convert(rows))
         except (UnstorableValueError, pa.ArrowException, TypeError, ValueError, OverflowError):
-            # Some row does not fit. Convert rows one by one, and reject only those that fail.
-            fitting = [row for row, record in zip(rows, kept, strict=True) if self._fits(row, record)]
-            if fitting:
-                self._write(self._fitted(fitting))
+            # Some row does not match the schema. Convert rows one by one, and reject only those that fail.
+            valid = [row for row, record in zip(rows, kept, strict=True) if self._is_valid(row, record)]
+            if valid:
+                self._write(self._convert(valid))
 
     def _row(self, record: Record) -> dict[str, Any]:
         row = super()._row(record)
         for name in row:
             if not isinstance(name, str):
-                raise UnstorableValueError(f"{shown(name)} cannot name a column: it is not text")
-        if self._ts is not None and record.ts is not None and self._typed_time():
+                raise UnstorableValueError(f"{shown(name)} cannot name a column: it is not a string")
+        if self._ts is not None and record.ts is not None and self._time_is_timestamp():
             try:
                 row[self._ts] = round(record.ts * 1e6)
             except (TypeError, ValueError, OverflowError):
                 raise UnstorableValueError(f"{shown(record.ts)} is not a time") from None
         return row
 
-    def _typed_time(self) -> bool:
-        """Whether the time is a column of timestamps, which it is unless the schema says otherwise."""
+    def _time_is_timestamp(self) -> bool:
+        """Return whether the time column holds timestamps: always, unless declared with another type."""
         import pyarrow as pa
 
         if self._declared is None or self._ts not in self._declared.names:
             return True
         return bool(pa.types.is_timestamp(self._declared.field(self._ts).type))
 
-    def _settle(self, types: dict[str, Any]) -> None:
-        """Decide on the schema of the file."""
+    def _set_schema(self, types: dict[str, Any]) -> None:
+        """Set the schema of the file from the declared one and the given column types."""
         import pyarrow as pa
 
         fields = [] if self._declared is None else list(self._declared)
         given = {field.name for field in fields}
-        ends = (self._key, self._ts)
+        key_and_time = (self._key, self._ts)
         for name, kind in types.items():
-            if name in given or (self._declared is not None and name not in ends):
+            if name in given or (self._declared is not None and name not in key_and_time):
                 continue
             if name == self._ts:
                 fields.append(pa.field(name, pa.timestamp("us", "UTC")))
             else:
-                # A column without any value has no type, and an object without fields no form in Parquet.
+                # A column without values has no type, and Parquet cannot store a struct without fields.
                 empty = pa.types.is_null(kind) or (pa.types.is_struct(kind) and kind.num_fields == 0)
                 fields.append(pa.field(name, pa.string() if empty else kind))
         self._schema = pa.schema(fields)
         self._names = frozenset(self._schema.names)
 
-    def _fitted(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+    def _convert(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
         import pyarrow as pa
 
         for row in rows:
@@ -251,9 +253,9 @@ class ParquetRows(FileWriter):
                 ) from None
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _fits(self, row: dict[str, Any], record: Record) -> bool:
+    def _is_valid(self, row: dict[str, Any], record: Record) -> bool:
         try:
-            self._fitted([row])
+            self._convert([row])
         except UnstorableValueError as error:
             self._refuse(record, str(error))
             return False
@@ -268,7 +270,7 @@ class ParquetRows(FileWriter):
 
 
 def _inferred(rows: list[dict[str, Any]]) -> dict[str, pa.DataType]:
-    """Return the type of each column: what all values share, or else what the first of them is."""
+    """Infer the type of each column: the common type of its values, or else the type of the first one."""
     import pyarrow as pa
 
     types = {}
@@ -292,8 +294,8 @@ def _type_of_first(column: list[Any]) -> pa.DataType:
     return pa.null()
 
 
-def _moments(array: Any) -> Any:
-    """Return seconds as timestamps."""
+def _timestamps(array: Any) -> Any:
+    """Convert seconds to timestamps."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -26,10 +26,10 @@ from penstock.graph.connector_api import Receipt, SinkWriter, WriteContext
 from penstock.local_files import write_private
 from penstock.record import Record
 
-_AGAIN = frozenset({408, 425, 429, *range(500, 600)})
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, *range(500, 600)})
 _TOO_LARGE = 413
-_SHOWN = 300
-"""How many bytes of an answer an error shows."""
+_SHOWN_BYTES = 300
+"""How many bytes of a response an error message shows."""
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -37,11 +37,11 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 class HttpSink(StagedSink):
     """Posts records as JSON arrays of ``{"key": …, "value": …, "ts": …}``, ``batch_size`` at a time.
 
-    Each request has an idempotency key that is the same when it is repeated, after an error or after a
-    crash: a service that applies each key once gets each record exactly once. What is too large for the
-    service (413) is posted in halves, each under a key of its own. Errors that pass (no
-    connection, 429, 5xx) are tried again ``retries`` times, after growing pauses or when the service says
-    so; any other answer but 2xx ends the job, and the next run begins with that batch.
+    Each request has an idempotency key, which stays the same when the request is repeated after an error or a
+    crash: a service that applies each key once applies each record exactly once. A request that is too large
+    for the service (413) is split into halves, each with a key of its own. Transient errors (no connection,
+    429, 5xx) are retried up to ``retries`` times, with growing pauses or after the time that the service
+    requests; any other response but 2xx ends the job, and the next run begins with that batch.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class HttpSink(StagedSink):
         chance: Callable[[], float] = random.random,
     ) -> None:
         super().__init__("HttpSink", folder)
-        self.url, self._shown_url = url, _shown_url(url)
+        self.url, self._shown_url = url, _redacted_url(url)
         setting_values.check_choice("HttpSink", "method", method, ("POST", "PUT", "PATCH"))
         setting_values.check_whole_number("HttpSink", "batch_size", batch_size)
         setting_values.check_seconds("HttpSink", "timeout", timeout)
@@ -71,18 +71,18 @@ class HttpSink(StagedSink):
         self.idempotency_header = idempotency_header
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Write down what will be posted."""
+        """Return a writer that stages the records as JSON."""
         return _JsonStagingWriter(self._staging.folder, context, self.batch_size, self.synced)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:
-        """Post a batch, unless all of it has been posted."""
+        """Post a batch, unless it has been posted completely."""
         self._staging.deliver_once(
             receipts, lambda records: self._post_all(batch, receipts, records), synced=self.synced
         )
-        self._halved_file(receipts).unlink(missing_ok=True)
+        self._split_keys_file(receipts).unlink(missing_ok=True)
 
     def describe(self) -> dict[str, Any]:
-        """Return where to and how, without anything that may be a secret."""
+        """Return the sink's settings, without possible secrets."""
         return {
             "url": self._shown_url,
             "method": self.method,
@@ -91,37 +91,37 @@ class HttpSink(StagedSink):
         }
 
     def _post_all(self, batch: int, receipts: Sequence[Receipt], records: Iterator[Record]) -> None:
-        # A service that knows a key takes its records for applied: a key stands for the same records for
-        # ever, whatever size of requests is asked for meanwhile.
+        # A service ignores a key that it has seen, so a key must always stand for the same records: use the
+        # batch size that was set when the batch was staged.
         size = receipts[0].get("chunk", self.batch_size)
         id = BatchNumber(batch, receipts).id
-        halved = _Halved(self._halved_file(receipts))
+        split_keys = _SplitKeys(self._split_keys_file(receipts))
         number = 0
         while chunk := list(islice(records, size)):
-            self._post_chunk(receipts[0], f"{id}/{number}", chunk, halved)
+            self._post_chunk(receipts[0], f"{id}/{number}", chunk, split_keys)
             number += 1
 
-    def _halved_file(self, receipts: Sequence[Receipt]) -> Path:
-        return self._staging.beside(receipts, ".halved")
+    def _split_keys_file(self, receipts: Sequence[Receipt]) -> Path:
+        return self._staging.sibling(receipts, ".halved")
 
-    def _post_chunk(self, receipt: Receipt, key: str, chunk: list[Record], halved: _Halved) -> None:
-        """Post records under a key, or halves of them under two others if they are too large."""
-        if key not in halved:
+    def _post_chunk(self, receipt: Receipt, key: str, chunk: list[Record], split_keys: _SplitKeys) -> None:
+        """Post records under a key, or if they are too large, in halves under two derived keys."""
+        if key not in split_keys:
             body = "[" + ",".join(record.value for record in chunk) + "]"
-            if self._post(receipt, key, body.encode(), may_be_halved=len(chunk) > 1):
+            if self._post(receipt, key, body.encode(), can_split=len(chunk) > 1):
                 return
-            halved.add(key)
+            split_keys.add(key)
         middle = len(chunk) // 2
-        self._post_chunk(receipt, f"{key}.0", chunk[:middle], halved)
-        self._post_chunk(receipt, f"{key}.1", chunk[middle:], halved)
+        self._post_chunk(receipt, f"{key}.0", chunk[:middle], split_keys)
+        self._post_chunk(receipt, f"{key}.1", chunk[middle:], split_keys)
 
-    def _post(self, receipt: Receipt, key: str, body: bytes, *, may_be_halved: bool) -> bool:
-        """Post a request; return whether the service has taken it, and not refused it as too large."""
+    def _post(self, receipt: Receipt, key: str, body: bytes, *, can_split: bool) -> bool:
+        """Post a request with retries; return False if it is too large and can be split."""
         attempt = 0
         while not (answer := self._try(key, body)).ok:
-            if answer.too_large and may_be_halved:
+            if answer.too_large and can_split:
                 return False
-            if not answer.passing or not self._retries.pause(attempt, answer.wait):
+            if not answer.transient or not self._retries.pause(attempt, answer.retry_after):
                 break
             attempt += 1
         else:
@@ -130,8 +130,8 @@ class HttpSink(StagedSink):
         raise ConnectorError(
             receipt["job"],
             receipt["vertex"],
-            f"{self.method} {self._shown_url} failed{tries}: {answer.says}. The records are kept: check the "
-            "service and start the job again",
+            f"{self.method} {self._shown_url} failed{tries}: {answer.reason}. The records are kept: check "
+            "the service and start the job again",
         )
 
     def _try(self, key: str, body: bytes) -> _Answer:
@@ -143,36 +143,35 @@ class HttpSink(StagedSink):
                 return _Answer(ok=True)
         except urllib.error.HTTPError as error:
             with error:
-                says = f"{error.code} {error.reason} {_shown_body(error)}".strip()
                 return _Answer(
-                    says=says,
-                    passing=error.code in _AGAIN,
-                    wait=_wait(error.headers),
+                    reason=f"{error.code} {error.reason} {_shown_body(error)}".strip(),
+                    transient=error.code in _TRANSIENT_STATUSES,
+                    retry_after=_retry_after(error.headers),
                     too_large=error.code == _TOO_LARGE,
                 )
         except (OSError, http.client.HTTPException) as error:
             cause = error.reason if isinstance(error, urllib.error.URLError) else error
-            says = cause_of(cause) if isinstance(cause, BaseException) else str(cause)
-            return _Answer(says=says, passing=not isinstance(cause, ssl.SSLCertVerificationError))
+            reason = cause_of(cause) if isinstance(cause, BaseException) else str(cause)
+            return _Answer(reason=reason, transient=not isinstance(cause, ssl.SSLCertVerificationError))
 
     def __getstate__(self) -> dict[str, Any]:
-        # Only the driver posts: what the headers hold is not written into the job's folder.
+        # Only the driver posts. Secrets in the headers must not be written into the job's folder.
         return {**self.__dict__, "headers": {}, "url": self._shown_url}
 
 
 @dataclass(frozen=True)
 class _Answer:
     ok: bool = False
-    says: str = ""
-    passing: bool = False
-    wait: float = 0.0
+    reason: str = ""
+    transient: bool = False
+    retry_after: float = 0.0
     too_large: bool = False
 
 
-class _Halved:
-    """The keys whose records are posted as halves: written down before a half is posted, and kept with them.
+class _SplitKeys:
+    """The keys whose records are posted in halves, stored before the first half is posted.
 
-    A service that takes more at once later must not be sent the whole of what it has a half of.
+    A service that has received one half must not be sent the whole later, even if it then accepts more.
     """
 
     def __init__(self, file: Path) -> None:
@@ -210,7 +209,7 @@ class _JsonStagingWriter(StagingWriter):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive as a GET without a body: the user names the right address instead."""
+    """Makes a redirect an error: urllib would turn a redirected POST into a GET without a body."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -220,8 +219,8 @@ def _opener() -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(_NoRedirect)
 
 
-def _shown_url(url: Any) -> str:
-    """Check an address, and return it without what may be a secret."""
+def _redacted_url(url: Any) -> str:
+    """Check a URL, and return it without its query, which may contain secrets."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -236,7 +235,7 @@ def _shown_url(url: Any) -> str:
 
 
 def _checked_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
-    """Check headers. Their values are never shown."""
+    """Check headers, without showing their values in errors."""
     for name, value in headers.items():
         if not isinstance(name, str) or _HEADER.fullmatch(name) is None:
             raise SettingError(f"HttpSink: {name!r:.60} is not the name of a header")
@@ -247,13 +246,13 @@ def _checked_headers(headers: Mapping[Any, Any]) -> dict[str, str]:
 
 def _shown_body(error: urllib.error.HTTPError) -> str:
     try:
-        return error.read(_SHOWN).decode(errors="replace").strip()
+        return error.read(_SHOWN_BYTES).decode(errors="replace").strip()
     except (OSError, http.client.HTTPException):
         return ""
 
 
-def _wait(headers: Any) -> float:
-    """Return for how many seconds the service wants no request; 0 if it does not say."""
+def _retry_after(headers: Any) -> float:
+    """Return the seconds in the ``Retry-After`` header, or 0 without one."""
     given = headers.get("Retry-After", "") if headers is not None else ""
     if given.strip().isdigit():
         return float(given)

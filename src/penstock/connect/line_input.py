@@ -1,4 +1,4 @@
-"""Reads lines of text as records, in batches that do not delay a live stream."""
+"""Reads lines of text as records, in batches with a bounded delay for live streams."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from typing import Any, NoReturn
 
 from penstock.record import Record
 
-_PAUSE = 0.05
-_PATIENCE = 1.0
+_IDLE_TIMEOUT = 0.05
+_MAX_DELAY = 1.0
 _READ = 1 << 16
 
 
 def batches(descriptor: int, size: int) -> Iterator[list[bytes]]:
-    """The lines of a file or pipe without their newlines, ``size`` at a time.
+    """Yield the lines of a file or pipe without their newlines, in batches of ``size``.
 
-    A shorter batch comes when the input pauses, when its first line has waited for a second, and at the end.
+    A batch is shorter when the input pauses, when its first line has waited for one second, and at the end.
     """
     pending: list[bytes] = []
     open_line: list[bytes] = []
     waiting_since = 0.0
     while True:
-        if pending and (time.monotonic() - waiting_since > _PATIENCE or not _ready(descriptor)):
+        if pending and (time.monotonic() - waiting_since > _MAX_DELAY or not _has_input(descriptor)):
             yield pending
             pending = []
         data = os.read(descriptor, _READ)
@@ -51,7 +51,7 @@ def batches(descriptor: int, size: int) -> Iterator[list[bytes]]:
 
 
 def text_record(line: bytes, separator: str | None) -> Record:
-    """A line as a value, or as key and value around the first separator.
+    """Convert a line to a value, or with a separator to key and value.
 
     >>> text_record(b"ann=3=x", "=")
     Record(key='ann', value='3=x', ts=None)
@@ -66,17 +66,17 @@ def text_record(line: bytes, separator: str | None) -> Record:
 
 
 def json_record(line: bytes) -> Record:
-    """A line of JSON: an object says key, value and ts; anything else is the value.
+    """Convert a line of JSON: an object has the fields key, value and ts; anything else is the value.
 
     >>> json_record(b'{"key": "ann", "value": [1, 2]}'), json_record(b"3")
     (Record(key='ann', value=[1, 2], ts=None), Record(key=None, value=3, ts=None))
     """
     try:
-        found = json.loads(line, parse_constant=_no_constant)
+        found = json.loads(line, parse_constant=_reject_constant)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at column {error.colno}") from None
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
     if not isinstance(found, dict):
         return Record(None, found)
     unknown = sorted(found.keys() - {"key", "value", "ts"})
@@ -101,9 +101,9 @@ def _time(ts: Any) -> float | None:
         raise ValueError("ts is out of range") from None
 
 
-def _no_constant(name: str) -> NoReturn:
+def _reject_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-def _ready(descriptor: int) -> bool:
-    return bool(select.select([descriptor], [], [], _PAUSE)[0])
+def _has_input(descriptor: int) -> bool:
+    return bool(select.select([descriptor], [], [], _IDLE_TIMEOUT)[0])

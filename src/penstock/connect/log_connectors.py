@@ -16,24 +16,24 @@ from penstock.log import Log, StagedSegment, home, log_folder, tagged_json
 from penstock.log.record_router import partition_of
 from penstock.record import Record
 
-_SEGMENT = 200_000
-"""How many records a writer holds before it seals a segment."""
+_SEGMENT_RECORDS = 200_000
+"""How many records a writer buffers before it seals a segment."""
 
-_REMEMBERED = 100_000
-"""How many keys a writer knows the partition of: a look-up costs a third of a hash."""
+_CACHED_KEYS = 100_000
+"""For how many keys a writer caches the partition: a lookup takes a third of the time of a hash."""
 
 _ID = "id"
-"""The entry of a position that says which log it belongs to; all others are partitions."""
+"""The entry of a position that identifies the log; all other entries are partitions."""
 
 _ID_DIGITS = 13
-"""How many hex digits of a log's id fit into a number that JSON keeps everywhere."""
+"""How many hex digits of a log's id fit into a number that every JSON parser represents exactly."""
 
 
 class _NamedLog:
-    """What a source and a sink have in common: a log by its name, opened when it is needed first."""
+    """Base of source and sink: a log given by its name, opened on first use."""
 
     def __init__(self, name: str, root: str | Path | None) -> None:
-        log_folder(name, root)  # A bad name is told where it was written.
+        log_folder(name, root)  # Raise for an invalid name here, where the user has written it.
         self.name = name
         self.root = None if root is None else str(root)
         self._log: Log | None = None
@@ -47,23 +47,23 @@ class _NamedLog:
 
     @property
     def folder(self) -> Path:
-        """Where the log is."""
+        """The log's folder."""
         return log_folder(self.name, self.root)
 
     def describe(self) -> dict[str, Any]:
-        """Return which log it is."""
+        """Return the log's name."""
         return {"log": self.name}
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker's environment need not be the driver's: where the logs are is settled here.
+        # Resolve the folder on the driver: a worker's environment may set another home.
         return {**self.__dict__, "_log": None, "root": self.root or str(home())}
 
 
 class LogSource(_NamedLog, Source):
     """Reads a log from its beginning.
 
-    ``max_records_per_batch`` bounds how much a batch takes from all partitions together, so that
-    catching up with a long backlog happens in steps.
+    ``max_records_per_batch`` limits the records that a batch takes from all partitions together, so that a
+    long backlog is processed in several batches.
     """
 
     def __init__(
@@ -74,40 +74,40 @@ class LogSource(_NamedLog, Source):
             "LogSource", "max_records_per_batch", max_records_per_batch, optional=True
         )
         self.max_records_per_batch = max_records_per_batch
-        self._noted: dict[str, Position] = {}
+        self._stored: dict[str, Position] = {}
 
     def begin(self) -> Position:
         """Start with the oldest record that the log still has."""
-        return {**self._begin(self._log_as_it_is()), **self._mark()}
+        return {**self._begin(self._current_log()), **self._log_id()}
 
     def latest(self, after: Position) -> Position:
-        """Read to the end of each partition, or as far as each one's share of the limit allows."""
-        log = self._checked(after)
-        reached = self._complete(after)
+        """Read to the end of each partition, or as far as its share of the limit allows."""
+        log = self._checked_log(after)
+        reached = self._with_all_partitions(after)
         ends = {p: log.end(int(p)) for p in reached}
         for p, begin in self._begin(log).items():
             if ends[p] < reached[p]:
-                raise self._another(
+                raise self._other_log_error(
                     f"partition {p} ends at {ends[p]}, but the job has read up to {reached[p]}"
                 )
             if begin > reached[p]:
                 raise LogError(
                     f"log {self.name!r}, partition {p}: positions before {begin} are gone, and the job has "
                     f"read up to {reached[p]}: retention has deleted records that it had not read. Start the "
-                    f"job from {begin} on with fresh=True (--fresh), and let the log keep more (`penstock "
-                    f"log retain {self.name}`)"
+                    f"job from {begin} on with fresh=True (--fresh), and let the log keep more records "
+                    f"(`penstock log retain {self.name}`)"
                 )
         if self.max_records_per_batch is not None:
             behind = sum(1 for p in ends if ends[p] > reached[p])
             share = max(1, self.max_records_per_batch // max(1, behind))
             ends = {p: min(ends[p], reached[p] + share) for p in ends}
-        # A position from before logs had ids stays equal to itself while there is nothing new.
-        return after if ends == _numbers(after) else {**ends, **self._mark()}
+        # Without new records return the position unchanged: one from before logs had ids has no id.
+        return after if ends == _numbers(after) else {**ends, **self._log_id()}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Make a part of each partition that has something new."""
-        self._checked(end)
-        first, last = self._complete(start), _numbers(end)
+        """Return one split for each partition with new records."""
+        self._checked_log(end)
+        first, last = self._with_all_partitions(start), _numbers(end)
         return [(int(p), first[p], last[p]) for p in sorted(last, key=int) if last[p] > first[p]]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
@@ -116,7 +116,7 @@ class LogSource(_NamedLog, Source):
         return self.log.read(partition, start, end)
 
     def records_in(self, split: Split) -> int:
-        """Return the length of the range."""
+        """Return the number of records in the split."""
         _, start, end = split
         return int(end) - int(start)
 
@@ -129,46 +129,46 @@ class LogSource(_NamedLog, Source):
         return [p for p, position in end.items() if p.isdigit() and position > 0]
 
     def lag(self, after: Position) -> int:
-        """Return how many records lie between a position and the end of the log."""
-        reached = self._complete(after)
+        """Return the number of records between a position and the end of the log."""
+        reached = self._with_all_partitions(after)
         return sum(max(0, self.log.end(int(p)) - reached[p]) for p in reached)
 
     def committed(self, position: Position, reader: str) -> None:
-        """Note in the log how far a reader is: for its lag, and for retention.
+        """Store a reader's position in the log, for lag and retention.
 
-        A log that cannot be written, for want of room or of permission, can still be read.
+        Errors are ignored: a log on a full or read-only disk can still be read.
         """
-        if self._noted.get(reader) == position:
+        if self._stored.get(reader) == position:
             return
         with suppress(LogError, OSError):
             self.log.note_reader(reader, {int(p): number for p, number in _numbers(position).items()})
-            self._noted[reader] = position
+            self._stored[reader] = position
 
-    def _log_as_it_is(self) -> Log:
-        if not self.log.same():
+    def _current_log(self) -> Log:
+        if not self.log.is_same():
             self._log = None
         return self.log
 
-    def _checked(self, position: Position) -> Log:
-        log = self._log_as_it_is()
-        if _ID in position and position[_ID] != self._mark().get(_ID):
-            raise self._another("it was created again after the job had read it")
+    def _checked_log(self, position: Position) -> Log:
+        log = self._current_log()
+        if _ID in position and position[_ID] != self._log_id().get(_ID):
+            raise self._other_log_error("it was created again after the job had read it")
         return log
 
-    def _another(self, reason: str) -> LogError:
+    def _other_log_error(self, reason: str) -> LogError:
         return LogError(
             f"log {self.name!r}: {reason}: it is not the log that the job has read. Restore the old one, or "
             "start the job from scratch with fresh=True (--fresh)"
         )
 
-    def _mark(self) -> Position:
+    def _log_id(self) -> Position:
         return {} if self.log.id is None else {_ID: int(self.log.id[:_ID_DIGITS], 16)}
 
     def _begin(self, log: Log) -> Position:
         return {str(partition): log.begin(partition) for partition in range(log.partitions)}
 
-    def _complete(self, position: Position) -> Position:
-        """Return the numbers of a position, and the begin of each partition that it lacks."""
+    def _with_all_partitions(self, position: Position) -> Position:
+        """Return a position without the log's id, and with the begin of each partition that it lacks."""
         numbers = _numbers(position)
         return numbers if len(numbers) == self.log.partitions else {**self._begin(self.log), **numbers}
 
@@ -180,7 +180,7 @@ def _numbers(position: Position) -> Position:
 class LogSink(_NamedLog, Sink):
     """Appends to a log, exactly once. A log that does not exist is created.
 
-    Records go to the partition of their key, as they do when they are appended by hand.
+    Records go to the partition of their key, as with ``Log.append``.
     """
 
     transactional = True
@@ -198,29 +198,29 @@ class LogSink(_NamedLog, Sink):
         setting_values.check_whole_number("LogSink", "partitions", partitions, optional=True)
         self.partitions = partitions
         self.lenient = lenient
-        """Store the representation of a value that has no form in a log, instead of failing."""
+        """Whether to store the representation of a value that a log cannot store, instead of failing."""
         self.holdable = not lenient
         self._tidied = False
 
     @property
     def log(self) -> Log:
-        """The log; what a job with ``durability="batch"`` does with it waits for the disk."""
+        """The log, with ``fsync="full"`` for a job with ``durability="batch"``."""
         if self.synced and (self._log is None or self._log.fsync != "full"):
             self._log = Log.open(self.folder, fsync="full")
         return super().log
 
     def prepare(self) -> None:
-        """Create the log unless there is one."""
+        """Create the log if it does not exist."""
         Log.create(self.folder, partitions=self.partitions, exist_ok=True)
         if self.synced:
             sync_with_parents(self.folder)
 
     def writer(self, context: WriteContext) -> SinkWriter:
-        """Write segments that nobody sees yet."""
+        """Return a writer of staged segments."""
         return _LogWriter(self.log, self.lenient, context)
 
     def commit(self, batch: int, receipts: Sequence[Receipt]) -> None:  # noqa: ARG002
-        """Publish the segments of a batch, those that are not published yet."""
+        """Publish those segments of a batch that are not published yet."""
         for receipt in receipts:
             self.log.publish(_segments(receipt), receipt["since"])
 
@@ -230,12 +230,12 @@ class LogSink(_NamedLog, Sink):
             self.log.unstage(_segments(receipt))
 
     def describe(self) -> dict[str, Any]:
-        """Return which log it is, and below which folder if one was named."""
+        """Return the log's name, and its root folder if one was given."""
         root = None if self.root is None else str(Path(self.root).absolute())
         return {**super().describe(), "root": root}
 
     def tidy(self, job: str) -> None:
-        """Remove segments that crashes have left long ago."""
+        """Remove old segments that crashes have left in staging."""
         if not self._tidied:
             self.log.discard_staged(ABANDONED, owner=job)
             self._tidied = True
@@ -246,7 +246,7 @@ def _segments(receipt: Receipt) -> list[StagedSegment]:
 
 
 def _storable(value: Any) -> Any:
-    """Return a value with what has no form in a log replaced by how it is shown."""
+    """Return a value in which unstorable parts are replaced by their representation."""
     try:
         tagged_json.dumps(value)
     except UnstorableValueError:
@@ -265,7 +265,7 @@ class _LogWriter(SinkWriter):
         self._since = log.ends()
         self._waiting: list[list[Record]] = [[] for _ in range(log.partitions)]
         self._staged: list[StagedSegment] = []
-        self._places: dict[Any, int] = {}
+        self._partition_by_key: dict[Any, int] = {}
 
     def write(self, records: list[Record]) -> None:
         if len(self._waiting) == 1:
@@ -273,29 +273,29 @@ class _LogWriter(SinkWriter):
         else:
             self._distribute(records)
         for partition, waiting in enumerate(self._waiting):
-            if len(waiting) >= _SEGMENT:
+            if len(waiting) >= _SEGMENT_RECORDS:
                 self._seal(partition)
 
     def _distribute(self, records: list[Record]) -> None:
         for record in records:
             try:
-                place = self._partition_of(record[0])
+                partition = self._partition_of(record[0])
             except TypeError as error:
-                # A key without a place has no form in a log either, so that sealing is where it is met.
+                # A key that has no hash cannot be stored either. Sealing handles it, in any partition.
                 if self._reject is None and not self._lenient:
                     raise UnstorableValueError(str(error)) from error
-                place = 0
-            self._waiting[place].append(record)
+                partition = 0
+            self._waiting[partition].append(record)
 
     def _partition_of(self, key: Any) -> int:
         try:
-            return self._places[key]
+            return self._partition_by_key[key]
         except KeyError:
-            place = partition_of(key, len(self._waiting))
-            if len(self._places) < _REMEMBERED:
-                self._places[key] = place
-            return place
-        except TypeError:  # A list or a dict has a place too, but not in a dict.
+            partition = partition_of(key, len(self._waiting))
+            if len(self._partition_by_key) < _CACHED_KEYS:
+                self._partition_by_key[key] = partition
+            return partition
+        except TypeError:  # A list or a dict has a partition, but cannot be a dict key.
             return partition_of(key, len(self._waiting))
 
     def finish(self) -> Receipt | None:
@@ -313,7 +313,7 @@ class _LogWriter(SinkWriter):
         try:
             self._stage(partition, records)
         except BaseException:
-            # Nobody will hear of what is staged, and a disk may be full of it.
+            # No receipt will name the staged segments: delete them to free disk space.
             self._log.unstage(self._staged)
             raise
 

@@ -1,4 +1,4 @@
-"""A source of records at a steady rate, the same ones whenever they are read."""
+"""A source of records at a constant rate, identical whenever they are read."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from penstock.graph.connector_api import Position, Source, Split
 from penstock.record import Record
 
 _CHUNK = 2048
-_PATIENCE = 0.2
-"""Seconds for which a source with a limit waits for its next record before it lets an empty batch pass."""
+_MAX_WAIT = 0.2
+"""Seconds for which a source with a limit waits for its next record before it plans an empty batch."""
 
 
 class RateSource(Source):
-    """Makes ``per_second`` records a second: record ``i`` has the time ``start + i / per_second``.
+    """Generates ``per_second`` records a second: record ``i`` has the time ``start + i / per_second``.
 
-    Its value is ``i``, or what the function ``value`` makes of ``i``; ``key`` is a function of ``i`` too.
-    The start is kept with the position, so the same index always gives the same record, and what falls
-    due while the job does not run comes when it runs again. With a ``limit`` the stream ends after that
-    many records, and a run until drained waits for the last one.
+    Its value is ``i``, or the result of the function ``value`` for ``i``; ``key`` is a function of ``i`` too.
+    The start is stored in the position, so the same index always gives the same record, and records that
+    become due while the job does not run are read when it runs again. With a ``limit`` the stream ends after
+    that many records, and a run until drained waits for the last one.
     """
 
     def __init__(
@@ -51,14 +51,14 @@ class RateSource(Source):
         self._clock, self._sleep = clock, sleep
 
     def begin(self) -> Position:
-        """Start when the first batch is planned, which is what a start of 0 means."""
+        """Start when the first batch is planned: ``latest`` replaces a start of 0 by the current time."""
         return {"start": 0, "records": 0, "waited": 0}
 
     def latest(self, after: Position) -> Position:
-        """Read what is due by now.
+        """Read all records that are due.
 
-        A source with a limit is not at its end before the limit, though nothing may be due: its position
-        then goes on without a record.
+        A position that does not change means the end of a source with a limit. Before the limit the position
+        therefore changes even if no record is due: ``waited`` is incremented.
         """
         if after["records"] == self.limit:
             return after
@@ -66,20 +66,20 @@ class RateSource(Source):
         due = self._due(start)
         if due <= after["records"] and self.limit is not None:
             wait = start / 1000 + after["records"] / self.per_second - self._clock()
-            self._sleep(min(_PATIENCE, max(0.0, wait)))
+            self._sleep(min(_MAX_WAIT, max(0.0, wait)))
             due = self._due(start)
         end = min(max(due, after["records"]), after["records"] + self.max_records_per_batch)
         idle = end == after["records"] and self.limit is not None
         return {"start": start, "records": end, "waited": after["waited"] + idle}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Deal the records out in turn: record ``i`` belongs to partition ``i % partitions``."""
+        """Split the range by partition: record ``i`` belongs to partition ``i % partitions``."""
         first, last, count = start["records"], end["records"], self.partitions
         parts = [(n, first + (n - first) % count, last, end["start"]) for n in range(count)]
         return [part for part in parts if part[1] < last]
 
     def read(self, split: Split) -> Iterator[list[Record]]:
-        """Make the records of a part."""
+        """Generate the records of a split."""
         _, first, last, start = split
         begun, rate, value, key = start / 1000, self.per_second, self.value, self.key
         indices = range(first, last, self.partitions)
@@ -94,7 +94,7 @@ class RateSource(Source):
             ]
 
     def records_in(self, split: Split) -> int:
-        """Return how many indices fall to the part."""
+        """Return the number of records in the split."""
         return len(range(split[1], split[2], self.partitions))
 
     def lane(self, split: Split) -> str:
@@ -106,11 +106,11 @@ class RateSource(Source):
         return [str(partition) for partition in range(min(self.partitions, end["records"]))]
 
     def lag(self, after: Position) -> int:
-        """Return how many records are due and not read."""
+        """Return the number of due records not yet read."""
         return max(0, self._due(after["start"]) - after["records"]) if after["start"] else 0
 
     def describe(self) -> dict[str, Any]:
-        """Return what decides over the records."""
+        """Return the rate and the limit."""
         return {"per_second": self.per_second, "limit": self.limit}
 
     def _now(self) -> int:

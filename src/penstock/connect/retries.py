@@ -1,4 +1,4 @@
-"""Retries of a sink: how often and after which pauses."""
+"""Retries of a sink with exponential backoff."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 60.0
 
 
 class Retries:
-    """Pauses between the tries of a sink, twice as long each time.
+    """Pauses between the attempts of a sink, doubling the pause each time.
 
     >>> pauses: list[float] = []
     >>> retries = Retries("HttpSink", 2, pauses.append, lambda: 1.0)
@@ -29,14 +29,14 @@ class Retries:
         self._sleep, self._chance = sleep, chance
 
     def pause(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause after a failed attempt, the first of which is 0; return False when it was the last."""
+        """Pause after failed attempt number ``attempt``, from 0; return False if no retry is left."""
         if attempt >= self.most:
             return False
         pause = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0**attempt)
-        # Half of it is random, so that many jobs or replicas do not come back at the same moment.
+        # Half of the pause is random, so that many jobs or replicas do not retry at the same moment.
         self._sleep(min(_LONGEST_PAUSE, max(pause * (0.5 + self._chance() / 2), at_least)))
         return True
 
     def __reduce__(self) -> Any:
-        # Only the driver tries again, and its clock need not be able to travel.
+        # Only the driver retries, so sleep and chance need not be picklable.
         return Retries, ("", self.most, time.sleep, random.random)

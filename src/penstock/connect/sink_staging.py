@@ -1,8 +1,8 @@
 """Staged output of sinks.
 
-Sealed files that wait until the driver delivers a batch, marks of delivered batches, locks between
-replicas, and the removal of leftovers. A batch whose files are gone and that has no mark is an error, never
-taken for delivered.
+Records are stored in sealed files until the driver delivers the batch; a mark records the delivery. Replicas
+coordinate by locks, and old files of crashes are removed. A batch with missing files and without a mark is an
+error, never taken for delivered.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from penstock.log.segment_staging import write
 from penstock.record import Record
 
 STAGED = "staged"
-"""Where, below Penstock's home, records wait for sinks that have no place for them."""
+"""The folder below Penstock's home for the staged records of sinks."""
 
 DONE = ".done"
-"""The ending of a mark."""
+"""The suffix of a mark."""
 
 ABANDONED = 30 * 24 * 3600.0
-"""Seconds after which a staged file is the leftover of a crash."""
+"""Seconds after which a staged file is considered left by a crash."""
 
-_KEPT = 1000
-"""How many marks stay. A job asks for that of its last batch, a replica that is behind for earlier ones; one
-that is further behind copies a snapshot."""
+_KEPT_MARKS = 1000
+"""How many marks are kept. A job needs the mark of its last batch, a replica that is behind needs earlier
+ones; a replica that is further behind copies a snapshot."""
 
 
 def folder_of(job: str) -> str:
-    """Return the name of a job's folder among those of other jobs.
+    """Return the name of a job's folder, quoted where necessary.
 
     >>> folder_of("my job"), folder_of("..")
     ('my%20job', '%2E%2E')
@@ -59,11 +59,11 @@ def lost_file_error(path: Path, mark: Path) -> FolderError:
 
 
 class DeliveryMarks:
-    """Writes the marks of delivered batches, and removes old marks and leftovers."""
+    """Creates the marks of delivered batches, and removes old marks and abandoned files."""
 
     def __init__(self) -> None:
         self._recent: dict[Path, deque[Path]] = {}
-        """By folder, the marks that are there, the oldest first."""
+        """The existing marks by folder, oldest first."""
         self._tidied: set[Path] = set()
 
     def make(self, mark: Path, *, synced: bool = False) -> None:
@@ -76,14 +76,14 @@ class DeliveryMarks:
             sync(mark.parent)
         if mark not in recent:
             recent.append(mark)
-        while len(recent) > _KEPT:
+        while len(recent) > _KEPT_MARKS:
             recent.popleft().unlink(missing_ok=True)
 
     def tidy(self, folder: Path) -> None:
-        """Remove old leftovers of crashes from a job's folder, once in each process.
+        """Remove old files left by crashes from a job's folder, once per process.
 
-        Only when all sinks of the job have got what is theirs: a file may be old and wait for another sink,
-        since a job can be started again after any time.
+        Call this only when all sinks of the job have delivered their staged files: a job can be started again
+        after a long time, and then an old file may still have to be delivered.
         """
         if folder in self._tidied:
             return
@@ -93,16 +93,16 @@ class DeliveryMarks:
                 if path.suffix != DONE and path.is_file() and path.stat().st_mtime < limit:
                     path.unlink()
             except FileNotFoundError:
-                continue  # its owner was faster
+                continue  # its owner has removed it
         self._tidied.add(folder)
 
     def __reduce__(self) -> Any:
-        # Only a driver makes marks.
+        # Only the driver makes marks: workers need no state.
         return DeliveryMarks, ()
 
 
 def _marks_in(folder: Path) -> deque[Path]:
-    """Return the marks in a folder, the oldest first."""
+    """Return the marks in a folder, oldest first."""
     marks = []
     for path in folder.rglob(f"*{DONE}"):
         try:
@@ -113,7 +113,7 @@ def _marks_in(folder: Path) -> deque[Path]:
 
 
 def storable_records(records: Iterable[Record], reject: Reject) -> Iterator[Record]:
-    """Return the records that can be stored, and reject the others with the reason."""
+    """Yield the records that can be stored, and reject the others with the reason."""
     for record in records:
         try:
             record_codec.check(record)
@@ -123,17 +123,17 @@ def storable_records(records: Iterable[Record], reject: Reject) -> Iterator[Reco
             yield record
 
 
-_SEGMENT = 100_000
+_FILE_RECORDS = 100_000
 """How many records a file holds."""
 
-_PATIENCE = 30.0
-"""Seconds for which a process waits for another that hands the same batch over."""
+_DELIVERY_TIMEOUT = 30.0
+"""Seconds for which a process waits for another process that delivers the same batch."""
 
-_PAUSE = 0.01
+_POLL_INTERVAL = 0.01
 
 
 class Staging:
-    """A folder of sealed files, an option of a ``sink``: ``staged`` below Penstock's home by default."""
+    """A folder of sealed files: the ``folder`` option of a sink, by default ``staged`` in Penstock's home."""
 
     def __init__(self, sink: str, folder: str | Path | None) -> None:
         self._folder = None if folder is None else local_path(f"{sink}: folder", folder)
@@ -141,16 +141,16 @@ class Staging:
 
     @property
     def folder(self) -> Path:
-        """Where the files are."""
+        """The folder of the files."""
         return self._folder or home() / STAGED
 
     @property
     def described(self) -> str | None:
-        """Which folder was asked for; None for the one below Penstock's home, which may move with that."""
+        """The configured folder; None for the default, which moves with Penstock's home."""
         return None if self._folder is None else str(self._folder)
 
     def prepare(self, *, synced: bool = False) -> None:
-        """Make the folder."""
+        """Create the folder."""
         make_folder(self.folder)
         if synced:
             sync_with_parents(self.folder)
@@ -158,39 +158,39 @@ class Staging:
     def deliver_once(
         self,
         receipts: Sequence[Receipt],
-        hand_over: Callable[[Iterator[Record]], None],
+        deliver: Callable[[Iterator[Record]], None],
         *,
         synced: bool = False,
-        patience: float = _PATIENCE,
+        timeout: float = _DELIVERY_TIMEOUT,
     ) -> None:
-        """Deliver the records of a batch, unless that has been done; then remove them.
+        """Deliver the records of a batch unless they are already delivered, then remove them.
 
-        While another process does it, this one waits, and after ``patience`` seconds does it too. Raises
-        FolderError when it is not known whether it has been done.
+        Waits up to ``timeout`` seconds for another process that delivers the batch, then delivers it too.
+        Raises FolderError when it is unknown whether the batch has been delivered.
         """
-        batch = _Batch(self.paths(receipts), self.beside(receipts, DONE), receipts[0].get("marked", False))
-        with _turn(batch.paths[0], patience):
-            if not batch.is_handed_over():
+        batch = _Batch(self.paths(receipts), self.sibling(receipts, DONE), receipts[0].get("marked", False))
+        with _delivery_lock(batch.paths[0], timeout):
+            if not batch.is_delivered():
                 try:
-                    hand_over(batch.records())
-                except _TakenError:
-                    return  # by another process, meanwhile: it removes them too
+                    deliver(batch.records())
+                except _DeliveredElsewhereError:
+                    return  # the other process also removes the records
                 self._marks.make(batch.mark, synced=synced)
             self.discard(receipts)
             if not batch.marked:
                 batch.mark.unlink(missing_ok=True)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
-        """Remove records that will not be delivered, or have been."""
+        """Remove records that will not be delivered or have been delivered."""
         for path in self.paths(receipts):
             path.unlink(missing_ok=True)
 
     def tidy(self, job: str) -> None:
-        """Remove what crashes of a job have left long ago."""
+        """Remove old files left by crashes of a job."""
         self._marks.tidy(self.folder / folder_of(job))
 
-    def beside(self, receipts: Sequence[Receipt], suffix: str) -> Path:
-        """Return a file that belongs to a batch."""
+    def sibling(self, receipts: Sequence[Receipt], suffix: str) -> Path:
+        """Return the path of a batch's file with another suffix, beside its records."""
         return self.paths(receipts)[0].with_suffix(suffix)
 
     def paths(self, receipts: Sequence[Receipt]) -> list[Path]:
@@ -198,12 +198,12 @@ class Staging:
         return [self.folder / name for receipt in receipts for name in receipt["files"]]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker's environment need not be the driver's: where the files are is settled here.
+        # Resolve the folder on the driver: a worker's environment may set another home.
         return {"_folder": self.folder, "_marks": self._marks}
 
 
 class StagedSink(Sink):
-    """A sink whose records wait in sealed files until the driver delivers the batch."""
+    """A sink whose records are staged in sealed files until the driver delivers the batch."""
 
     transactional = True
 
@@ -211,7 +211,7 @@ class StagedSink(Sink):
         self._staging = Staging(sink, folder)
 
     def prepare(self) -> None:
-        """Make the folder in which records wait."""
+        """Create the staging folder."""
         self._staging.prepare(synced=self.synced)
 
     def discard(self, receipts: Sequence[Receipt]) -> None:
@@ -219,44 +219,44 @@ class StagedSink(Sink):
         self._staging.discard(receipts)
 
     def tidy(self, job: str) -> None:
-        """Remove what crashes have left long ago."""
+        """Remove old files left by crashes."""
         self._staging.tidy(job)
 
 
 class BatchNumber(int):
-    """The number of a batch, and an ``id`` by which its content is known again.
+    """The number of a batch, and an ``id`` that identifies its records.
 
-    A number can come again with other records: after a start from scratch, after a restore of older data,
-    and where a job may repeat a batch otherwise. The id is of the records as they were staged, and comes
-    again with these only.
+    A number can be used again with other records: after a start from scratch, after a restore of older data,
+    and when a job repeats a batch for other reasons. The id belongs to the staged records, and is repeated
+    only together with the same records.
     """
 
     id: str
 
     def __new__(cls, number: int, receipts: Sequence[Receipt]) -> BatchNumber:
-        """Name what the receipts of a batch stand for."""
+        """Derive the id from the receipts of a batch."""
         made = super().__new__(cls, number)
         first = receipts[0]
         made.id = f"{quote(first['job'])}/{quote(first['vertex'])}/{number}/{first['task'][:12]}"
         return made
 
 
-class _TakenError(Exception):
+class _DeliveredElsewhereError(Exception):
     """Another process has delivered the batch at the same time."""
 
 
 @contextmanager
-def _turn(path: Path, patience: float) -> Iterator[None]:
-    """Hold the delivery lock of a file, for as long as others wait for it."""
+def _delivery_lock(path: Path, timeout: float) -> Iterator[None]:
+    """Hold the delivery lock of a batch; continue without it after ``timeout`` seconds."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
-        yield  # There is nothing left to hand over.
+        yield  # The batch has been delivered and removed.
         return
     try:
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while not try_lock(descriptor) and time.monotonic() < deadline:
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_INTERVAL)
         yield
     finally:
         os.close(descriptor)
@@ -264,37 +264,37 @@ def _turn(path: Path, patience: float) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The files of a batch, and what is made when it has been handed over."""
+    """The files of a batch and its delivery mark."""
 
     paths: list[Path]
     mark: Path
     marked: bool
-    """Whether the mark stays. Version 0.1.0 removed it after the files: nothing left meant handed over."""
+    """Whether the mark is kept. Version 0.1.0 removed it after the files: no files meant delivered."""
 
-    def is_handed_over(self) -> bool:
-        """Whether it has been; raises FolderError when it has not and files of it are lost."""
+    def is_delivered(self) -> bool:
+        """Return whether the batch is delivered; raise FolderError if it is not and files are missing."""
         if self.mark.exists():
             return True
-        gone = [path for path in self.paths if not path.exists()]
-        if not gone or self.mark.exists():  # It may have been handed over between the two looks.
-            return bool(gone)
-        if self.marked or len(gone) < len(self.paths):
-            raise lost_file_error(gone[0], self.mark)
+        missing = [path for path in self.paths if not path.exists()]
+        if not missing or self.mark.exists():  # It may have been delivered since the first check.
+            return bool(missing)
+        if self.marked or len(missing) < len(self.paths):
+            raise lost_file_error(missing[0], self.mark)
         return True
 
     def records(self) -> Iterator[Record]:
-        """Return the records; raises _TakenError when another process removes them meanwhile."""
+        """Yield the records; raise _DeliveredElsewhereError if another process delivers them meanwhile."""
         for path in self.paths:
             try:
                 yield from staged_records(path)
             except FileNotFoundError:
-                if self.is_handed_over():
-                    raise _TakenError from None
+                if self.is_delivered():
+                    raise _DeliveredElsewhereError from None
                 raise
 
 
 def staged_records(path: Path) -> Iterator[Record]:
-    """Return the records of one file, after all of it has been verified."""
+    """Yield the records of one file, after verifying it completely."""
     try:
         segment = load(path)
     except SegmentDamageError as error:
@@ -307,25 +307,25 @@ def staged_records(path: Path) -> Iterator[Record]:
 
 
 class StagingWriter(SinkWriter):
-    """Seals the records of one Spark task in files that the receipt names."""
+    """Stages the records of one Spark task in sealed files, listed in the receipt."""
 
     def __init__(self, folder: Path, context: WriteContext, *, synced: bool = False) -> None:
         self._folder = folder
         self._context = context
         self._synced = synced
-        # Not the task: a job may have two such sinks, and a Spark task may write to both.
+        # Not the task's id: a job may have two such sinks, and a Spark task may write to both.
         self._name = f"{folder_of(context.job)}/{context.batch:012d}-{uuid4().hex}"
         self._waiting: list[Record] = []
         self._files: list[str] = []
 
     def write(self, records: list[Record]) -> None:
-        """Keep records, and write a file when there are many."""
+        """Buffer records, and write a file when the buffer is full."""
         self._waiting.extend(records)
-        if len(self._waiting) >= _SEGMENT:
+        if len(self._waiting) >= _FILE_RECORDS:
             self._seal()
 
     def finish(self) -> Receipt | None:
-        """Name the files, and for whom they were written."""
+        """Return the receipt: the files, and the job, vertex and task that they belong to."""
         self._seal()
         if not self._files:
             return None

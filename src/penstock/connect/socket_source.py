@@ -1,7 +1,7 @@
 """Lines from a TCP server, for experiments: received lines are lost when the job ends.
 
-Several processes ask a source for its position, and a server sends each line once. So one of them, the one
-that plans batches, holds the connection and appends what comes to a temporary log; all others read there.
+Several processes use a source, but a server sends each line only once. So the process that plans batches
+holds the connection and appends received lines to a temporary log, which all other processes read.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from penstock.log import Log
 from penstock.record import Record
 
 _LINES = 4096
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
-_CONNECT = 5.0
+_MIN_PAUSE, _MAX_PAUSE = 0.05, 2.0
+_CONNECT_TIMEOUT = 5.0
 
 
 class SocketSource(Source):
-    """Reads lines of text that a TCP server sends; the time of a record is when it came.
+    """Reads lines of text from a TCP server; the time of a record is the time of its arrival.
 
-    When the server hangs up, or is not there yet, it is tried again, for ``patience`` seconds in a row.
-    Not for results that matter: lines that are sent while nobody listens are lost, and a job with such a
-    source starts anew each time.
+    If the server closes the connection or does not accept one, the source reconnects; after ``patience``
+    seconds without a connection the job fails. Use it only for experiments: lines that are sent while the
+    source is not connected are lost, and a job with such a source starts from scratch each time.
     """
 
     durable = False
@@ -49,8 +49,8 @@ class SocketSource(Source):
         setting_values.check_text("SocketSource", "host", host)
         if "/" in host:
             raise SettingError(
-                f"SocketSource: host takes the name or the number of a machine, not {host!r:.60}: it reads "
-                "lines from a TCP connection and takes no URL"
+                f"SocketSource: host takes the name or the IP address of a machine, not {host!r:.60}: it "
+                "reads lines from a TCP connection, not from a URL"
             )
         setting_values.check_whole_number("SocketSource", "port", port)
         if port > 65_535:
@@ -65,13 +65,13 @@ class SocketSource(Source):
 
     def begin(self) -> Position:
         """Start with the first line of this run."""
-        if not self._is_copy and self._log().end(0) and _is_left(Path(str(self._folder))):
-            self._folder = None  # its lines are those of a run before this one
+        if not self._is_copy and self._log().end(0) and _is_abandoned(Path(str(self._folder))):
+            self._folder = None  # its lines are those of an earlier run
         self._log()
         return {"0": 0}
 
     def latest(self, after: Position) -> Position:
-        """Read up to the last line that has come. Who plans the batches begins to listen here."""
+        """Read up to the last received line. The process that plans batches opens the connection here."""
         log = self._log()
         if self._is_copy and not self._reads_only:
             if self._receiver is None:
@@ -80,11 +80,11 @@ class SocketSource(Source):
         return {"0": max(after["0"], log.end(0))}
 
     def splits(self, start: Position, end: Position) -> Sequence[Split]:
-        """Make one part: a connection is one stream."""
+        """Return one split: a connection is one stream."""
         return [(start["0"], end["0"])] if end["0"] > start["0"] else []
 
     def read(self, split: Split) -> Iterator[list[Record] | Rejected]:
-        """Read lines from the temporary log. What is not UTF-8 is rejected."""
+        """Read lines from the temporary log. Lines that are not UTF-8 are rejected."""
         for records in self._log().read(0, *split):
             lines: list[Record] = []
             pieces: list[tuple[Any, str]] = []
@@ -103,19 +103,19 @@ class SocketSource(Source):
         return int(split[1]) - int(split[0])
 
     def lane(self, split: Split) -> str:  # noqa: ARG002
-        """Return the one lane."""
+        """Return the only lane."""
         return "0"
 
     def lanes(self, end: Position) -> Sequence[str]:
-        """Return the one lane once it has a line."""
+        """Return the only lane if it has any line."""
         return ["0"] if end["0"] else []
 
     def lag(self, after: Position) -> int:
-        """Return how many lines have come and are not read."""
+        """Return the number of received lines not yet read."""
         return max(0, self._log().end(0) - after["0"])
 
     def on_worker(self) -> SocketSource:
-        """Return a source that reads what has come and never listens."""
+        """Return a source that reads received lines and never connects."""
         worker = SocketSource(self.host, self.port, patience=self.patience)
         self._log()
         worker._folder, worker._is_copy, worker._reads_only = self._folder, True, True
@@ -128,7 +128,7 @@ class SocketSource(Source):
     def _log(self) -> Log:
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="penstock-socket-")
-            # With the source of the driver goes the folder, at the latest when the program ends.
+            # Delete the folder together with the driver's source, or when the program ends.
             weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         lines = Path(self._folder) / "lines"
         if not self._reads_only:
@@ -138,8 +138,8 @@ class SocketSource(Source):
         except LogNotFoundError:
             raise SettingError(
                 f"SocketSource: the lines of {self.host}:{self.port} are in {self._folder} on the machine "
-                "that plans the batches, and this process does not see them. Run the whole job on that "
-                "machine, or append the lines to a log with a program, and read it with LogSource"
+                "that plans the batches, which this process cannot read. Run the whole job on that machine, "
+                "or append the lines to a log with a program, and read it with LogSource"
             ) from None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -147,8 +147,8 @@ class SocketSource(Source):
         return {**self.__dict__, "_receiver": None, "_is_copy": True}
 
 
-def _is_left(folder: Path) -> bool:
-    """Return whether no process receives into a folder any longer."""
+def _is_abandoned(folder: Path) -> bool:
+    """Return whether no process is receiving into a folder."""
     try:
         descriptor = os.open(folder / "receiver", os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -160,49 +160,49 @@ def _is_left(folder: Path) -> bool:
 
 
 class _Receiver:
-    """A thread that connects, appends what comes and connects again. It dies with its process."""
+    """A daemon thread that connects, appends received lines to the log, and reconnects."""
 
     def __init__(self, log: Log, host: str, port: int) -> None:
         self._log = log
         self._address = (host, port)
-        self._alone_since: float | None = time.monotonic()
-        self._says = ""
+        self._disconnected_since: float | None = time.monotonic()
+        self._last_error = ""
         threading.Thread(target=self._run, name=f"penstock-socket-{port}", daemon=True).start()
 
     def check(self, patience: float | None) -> None:
-        """Raise when there was no connection for longer than patience lasts."""
-        since = self._alone_since
+        """Raise ``SettingError`` if there was no connection for longer than ``patience`` seconds."""
+        since = self._disconnected_since
         if patience is not None and since is not None and time.monotonic() - since > patience:
             host, port = self._address
             raise SettingError(
-                f"no connection to {host}:{port} for {patience:g} seconds ({self._says}): start the server "
-                f"first, for example with `nc -lk {port}`"
+                f"no connection to {host}:{port} for {patience:g} seconds ({self._last_error}): start the "
+                f"server first, for example with `nc -lk {port}`"
             )
 
     def _run(self) -> None:
         folder = self._log.path.parent
         try:
             descriptor = os.open(folder / "receiver", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            # Two planners may live side by side for a moment; only one may listen.
+            # Two planning processes may overlap briefly; only one may connect.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            pause = _FIRST_PAUSE
+            pause = _MIN_PAUSE
             while folder.exists():
-                came = self._receive_once()
-                pause = _FIRST_PAUSE if came else min(_LONGEST_PAUSE, pause * 2)
+                connected = self._receive_once()
+                pause = _MIN_PAUSE if connected else min(_MAX_PAUSE, pause * 2)
                 time.sleep(pause)
         except FileNotFoundError:
-            return  # the job has ended and taken its folder along
+            return  # the job has ended and deleted its folder
 
     def _receive_once(self) -> bool:
-        """Receive until the server hangs up; whether there was one."""
+        """Receive until the server closes the connection; return whether one could be opened."""
         try:
-            connection = socket.create_connection(self._address, timeout=_CONNECT)
+            connection = socket.create_connection(self._address, timeout=_CONNECT_TIMEOUT)
         except OSError as error:
-            self._says = error.strerror or str(error)
-            if self._alone_since is None:
-                self._alone_since = time.monotonic()
+            self._last_error = error.strerror or str(error)
+            if self._disconnected_since is None:
+                self._disconnected_since = time.monotonic()
             return False
-        self._alone_since = None
+        self._disconnected_since = None
         with connection:
             connection.settimeout(None)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -210,6 +210,6 @@ class _Receiver:
                 for lines in batches(connection.fileno(), _LINES):
                     self._log.append([Record(None, line.removesuffix(b"\r")) for line in lines])
             except ConnectionError as error:
-                self._says = error.strerror or str(error)
-        self._alone_since = time.monotonic()
+                self._last_error = error.strerror or str(error)
+        self._disconnected_since = time.monotonic()
         return True

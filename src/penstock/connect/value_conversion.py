@@ -1,6 +1,6 @@
 """Converts values between files and schemas.
 
-Text and JSON to declared types, times to seconds, JSON values to text. Values that do not fit raise
+Text and JSON to declared types, times to seconds, values to JSON text. Values that cannot be converted raise
 ValueError with the name of the field.
 """
 
@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 
 
 def to_json(value: Any) -> str:
-    """Return the text of a value. A tuple is written as the list it would be read as.
+    """Encode a value as JSON. A tuple is written as a list.
 
     >>> to_json({"n": [1, 2.5, None]})
     '{"n":[1,2.5,null]}'
@@ -39,14 +39,14 @@ def to_json(value: Any) -> str:
         text = _encode(value)
         text.encode()
     except RecursionError:
-        raise UnstorableValueError("not JSON data: it is nested too deep, or contains itself") from None
+        raise UnstorableValueError("not JSON data: it is nested too deeply, or contains itself") from None
     except (TypeError, ValueError) as error:
         raise UnstorableValueError(f"not JSON data: {error}") from None
     return text
 
 
 def _check_keys(value: Any) -> None:
-    """Refuse keys that JSON would turn into text without a word."""
+    """Raise TypeError for keys that are not strings, which the JSON encoder would convert silently."""
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
@@ -75,7 +75,7 @@ def read_schema(owner: str, schema: Any) -> tuple[Field, ...]:
 
 
 def write_schema(fields: tuple[Field, ...]) -> str:
-    """Return the text of a schema, the same however it was declared.
+    """Return the canonical text of a schema.
 
     >>> write_schema(read_schema("FileSource", "n BIGINT,  tags array<string> NOT NULL"))
     'n long, tags array<string> not null'
@@ -91,18 +91,18 @@ def arrow_schema(fields: tuple[Field, ...]) -> pa.Schema:
 
 
 def may_be_none(field: Field) -> bool:
-    """Whether a field may have no value."""
+    """Return whether a field's value may be None."""
     return field.nullable or field.optional
 
 
 def convert_fields(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
-    """Return the fields of a value, each as its type wants it; ValueError names the one that does not fit.
+    """Convert the fields of a value to their declared types; ValueError names the field that fails.
 
     >>> convert_fields({"n": "7", "more": 1}, read_schema("FileSource", "n long, user string"))
     {'n': 7, 'user': None}
     """
     if not isinstance(value, dict):
-        raise ValueError(f"the schema wants an object, not {type(value).__name__}")
+        raise ValueError(f"the schema requires an object, not {type(value).__name__}")
     found = {}
     for field in fields:
         try:
@@ -115,7 +115,7 @@ def convert_fields(value: Any, fields: tuple[Field, ...]) -> dict[str, Any]:
 
 
 def convert_value(value: Any, kind: DataType) -> Any:
-    """Return a value as a type wants it, from text or from JSON; ValueError when it is none of that type.
+    """Convert text or a JSON value to a type; ValueError if that is not possible.
 
     >>> convert_value("7", PlainType("long")), convert_value("true", PlainType("boolean"))
     (7, True)
@@ -131,11 +131,11 @@ def convert_value(value: Any, kind: DataType) -> Any:
         if isinstance(kind, DecimalType):
             return _to_decimal(value)
         if isinstance(kind, ArrayType):
-            return [convert_value(item, kind.element) for item in _a(list, value)]
+            return [convert_value(item, kind.element) for item in _require(list, value)]
         if isinstance(kind, MapType):
             return {
                 convert_value(key, kind.key): convert_value(item, kind.value)
-                for key, item in _a(dict, value).items()
+                for key, item in _require(dict, value).items()
             }
         return convert_fields(value, kind.fields)
     except (ValueError, TypeError, ArithmeticError, KeyError):
@@ -143,7 +143,7 @@ def convert_value(value: Any, kind: DataType) -> Any:
 
 
 def seconds_of(value: Any) -> float | None:
-    """Return a time in seconds since the epoch: of a number, an ISO 8601 text, or a date and time (UTC).
+    """Convert a number, ISO 8601 string, date or datetime (UTC by default) to seconds since the epoch.
 
     >>> seconds_of("1970-01-01T00:01:00Z"), seconds_of(1.5), seconds_of("90"), seconds_of(None)
     (60.0, 1.5, 90.0, None)
@@ -152,7 +152,7 @@ def seconds_of(value: Any) -> float | None:
         return None
     try:
         if isinstance(value, str):
-            value = _to_seconds_or_moment(value)
+            value = _to_seconds_or_datetime(value)
         if isinstance(value, datetime):
             return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp()
         if isinstance(value, date):
@@ -166,7 +166,7 @@ def seconds_of(value: Any) -> float | None:
     raise ValueError(f"{shown(value)} is not a time: neither seconds since the epoch nor ISO 8601")
 
 
-def _to_seconds_or_moment(value: str) -> float | datetime:
+def _to_seconds_or_datetime(value: str) -> float | datetime:
     try:
         return float(value)
     except ValueError:
@@ -182,8 +182,8 @@ def _to_whole(value: Any, kind: str) -> int:
     return number
 
 
-def _a(form: type, value: Any) -> Any:
-    if not isinstance(value, form):
+def _require(kind: type, value: Any) -> Any:
+    if not isinstance(value, kind):
         raise ValueError
     return value
 
@@ -206,14 +206,14 @@ def _to_text(value: Any) -> str:
     return value
 
 
-def _to_moment(value: Any) -> datetime:
+def _to_datetime(value: Any) -> datetime:
     if isinstance(value, str):
         moment = datetime.fromisoformat(value)
         return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return datetime.fromtimestamp(_to_float(value), UTC)
 
 
-def _to_naive(value: Any) -> datetime:
+def _to_naive_datetime(value: Any) -> datetime:
     moment = datetime.fromisoformat(_to_text(value))
     return moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
 
@@ -230,7 +230,7 @@ _CONVERT: dict[str, Callable[[Any], Any]] = {
     "float": _to_float,
     "double": _to_float,
     "boolean": _to_boolean,
-    "timestamp": _to_moment,
-    "timestamp_ntz": _to_naive,
+    "timestamp": _to_datetime,
+    "timestamp_ntz": _to_naive_datetime,
     "date": lambda value: date.fromisoformat(_to_text(value)),
 }

@@ -1,1 +1,1 @@
-"""Coordination: a small store protocol, its two implementations, and what is built on it."""
+"""Coordination: the store protocol, its ZooKeeper implementation, mirror, documents and leadership."""

@@ -1,7 +1,7 @@
-"""Writes of workers that do not overwrite a later document.
+"""Conditional writes of workers: the result of a job and the status of its backup.
 
-How a job has ended, and the status of its backup. Compare-and-set in a loop; what cannot be read counts as
-later.
+Each is a compare-and-set loop that does not overwrite a document of a later worker. A document that cannot be
+read counts as later.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _log = get_logger(__name__)
 
 
 def put_result(store: Store, result: Result) -> None:
-    """Write how a job has ended, unless a later revision has said so already.
+    """Write the result of a job, unless a later revision has written one.
 
-    A result that cannot be read is left as it is: it may be that of a later revision.
+    A result that cannot be read is not overwritten, because it may be that of a later revision.
     """
     path = f"{store_paths.RESULTS}/{result.job}"
     while True:
@@ -32,7 +32,7 @@ def put_result(store: Store, result: Result) -> None:
             elif _is_earlier(known.data, result):
                 store.set(path, encode(result), version=known.version)
         except (ExistsError, ConflictError, MissingError):
-            continue  # Another has been faster.
+            continue  # Another process has changed the node.
         return
 
 
@@ -40,12 +40,12 @@ def _is_earlier(data: bytes, than: Result) -> bool:
     try:
         return decode(Result, data).revision <= than.revision
     except DocumentError as error:
-        _log.error("result not written: what is there cannot be read", job=than.job, reason=str(error))
+        _log.error("result not written: the existing one cannot be read", job=than.job, reason=str(error))
         return False
 
 
 def read_backup_status(store: Store, job: str) -> BackupStatus | None:
-    """Return what is known of a job's data; None when nothing is. Raises DocumentError."""
+    """Return the backup status of a job; None when there is none. Raises DocumentError."""
     node = store.get(f"{store_paths.KEPT}/{job}")
     return decode(BackupStatus, node.data) if node is not None else None
 
@@ -53,10 +53,10 @@ def read_backup_status(store: Store, job: str) -> BackupStatus | None:
 def write_backup_status(
     store: Store, kept: BackupStatus, refuse: Callable[[BackupStatus], bool] = lambda _: False
 ) -> bool:
-    """Write where a job's data is, unless a later worker has said so already: False then.
+    """Write a job's backup status; return False, without writing, if a later worker has written one.
 
-    What cannot be read may have been said by a later worker.
-    ``refuse`` may have other objections to what is there.
+    A status that cannot be read counts as later. ``refuse`` returns True for an existing status that must not
+    be overwritten for another reason.
     """
     path = f"{store_paths.KEPT}/{kept.job}"
     while True:
@@ -69,7 +69,7 @@ def write_backup_status(
             else:
                 store.set(path, encode(kept), version=node.version)
         except (ExistsError, ConflictError, MissingError):
-            continue  # Another has been faster.
+            continue  # Another process has changed the node.
         return True
 
 

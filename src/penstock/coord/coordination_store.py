@@ -1,8 +1,9 @@
-"""The store protocol.
+"""The protocol of the coordination store: a small tree of versioned nodes.
 
-A small tree of versioned nodes with sessions, watches and transactions; its operations and errors; and the
-checks of paths and sizes that every implementation makes before it asks a server. Every method may raise
-``DisconnectedError``; a write may then have happened or not. It must not know ZooKeeper or any document.
+It has sessions, watches and transactions. This module defines the operations, the errors, and the checks of
+paths and sizes that every implementation makes before it sends a request. Every method may raise
+``DisconnectedError``; whether a write has happened is then unknown. The protocol is independent of ZooKeeper
+and of the documents.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from penstock.errors import PenstockError
 
 
 class StoreError(PenstockError):
-    """The root of what a store raises."""
+    """The base class of the errors of a store."""
 
 
 class MissingError(StoreError):
-    """There is no such node."""
+    """The node does not exist."""
 
 
 class ExistsError(StoreError):
-    """There is such a node already."""
+    """The node already exists."""
 
 
 class ConflictError(StoreError):
-    """A node does not have the version that was expected, or a transaction was refused.
+    """A node does not have the expected version, or a transaction was rejected.
 
-    ``operation`` is then the one that was refused.
+    ``operation`` is the rejected operation of the transaction.
     """
 
     def __init__(self, message: str, operation: Operation | None = None) -> None:
@@ -39,7 +40,7 @@ class ConflictError(StoreError):
 
 
 class NotEmptyError(StoreError):
-    """A node that has children cannot be deleted."""
+    """A node with children cannot be deleted."""
 
 
 class DisconnectedError(StoreError):
@@ -47,19 +48,19 @@ class DisconnectedError(StoreError):
 
 
 LARGEST = 1_000_000
-"""The most bytes that a node, or all of a transaction, may hold. ZooKeeper drops a client that sends more."""
+"""Maximum bytes of a node or of a whole transaction. ZooKeeper disconnects a client that sends more."""
 
 
 class TooLargeError(StoreError):
-    """There is more data than a node or a transaction may hold."""
+    """The data exceeds the maximum size of a node or transaction."""
 
 
 class Session(Enum):
-    """How a store's session stands.
+    """The state of a store's session.
 
-    CONNECTED → SUSPENDED when the connection breaks; SUSPENDED → CONNECTED when it comes back in time, and
-    nothing was lost; SUSPENDED → LOST when the servers say, after it came back, that the session had expired:
-    its ephemeral nodes are gone. LOST → CONNECTED with a new session. CLOSED is for ever.
+    CONNECTED → SUSPENDED when the connection breaks; SUSPENDED → CONNECTED when it is restored in time, with
+    nothing lost; SUSPENDED → LOST when the servers report, after reconnection, that the session has expired
+    and its ephemeral nodes are deleted. LOST → CONNECTED with a new session. CLOSED is final.
     """
 
     CONNECTED = "connected"
@@ -70,31 +71,31 @@ class Session(Enum):
 
 @dataclass(frozen=True)
 class StoredNode:
-    """A node as it was read."""
+    """A node's data, version and owner at the time of a read."""
 
     data: bytes
     version: int
-    """0 when it was created, one more with each set."""
+    """0 when the node is created, incremented by each set."""
     owner: int = 0
-    """The session that an ephemeral node belongs to; 0 for a lasting node."""
+    """The session that an ephemeral node belongs to; 0 for a persistent node."""
 
 
 Watcher = Callable[[], None]
-"""Called at most once, from any thread, after what was read may have changed.
+"""Called at most once, from any thread, when the read data may have changed.
 
-That is the case when it did change, and also when the connection broke: nobody is told of changes then, so
+It is called when the data has changed, and also when the connection breaks: changes are not reported then, so
 all watchers of the session are called.
 
-It must not block and must not call the store: it wakes another thread.
+It must not block and must not call the store: let it wake another thread.
 """
 
 Read = tuple[str, Watcher | None]
-"""What is read of several nodes together: a path, and who is told when that changes."""
+"""One read of several: a path, and the watcher to call when the node changes."""
 
 
 @dataclass(frozen=True)
 class Create:
-    """Create a node; refused when it exists. Its parent must exist."""
+    """Create a node; rejected when it exists. Its parent must exist."""
 
     path: str
     data: bytes
@@ -103,7 +104,7 @@ class Create:
 
 @dataclass(frozen=True)
 class Put:
-    """Set a node's data; refused when it does not exist or has another version."""
+    """Set a node's data; rejected when it does not exist or has another version."""
 
     path: str
     data: bytes
@@ -112,7 +113,7 @@ class Put:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete a node; refused when it does not exist, has another version, or has children."""
+    """Delete a node; rejected when it does not exist, has another version, or has children."""
 
     path: str
     version: int | None = None
@@ -120,7 +121,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Check:
-    """Refuse the transaction unless a node exists and has this version."""
+    """Reject the transaction unless a node exists and has this version."""
 
     path: str
     version: int
@@ -134,16 +135,16 @@ class Store(Protocol):
 
     @property
     def session(self) -> Session:
-        """How the session stands now."""
+        """The current state of the session."""
         ...
 
     @property
     def session_id(self) -> int:
-        """The id that ephemeral nodes of this session have as ``owner``; 0 while there is no session."""
+        """The id that ephemeral nodes of this session have as ``owner``; 0 without a session."""
         ...
 
     def listen(self, listener: Callable[[Session], None]) -> None:
-        """Have a function called, from any thread, when the session stands otherwise. It must not block."""
+        """Register a function to be called, from any thread, on state changes. It must not block."""
         ...
 
     def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
@@ -151,25 +152,25 @@ class Store(Protocol):
         ...
 
     def children(self, path: str, watch: Watcher | None = None) -> list[str]:
-        """Return the names below a node, sorted; none when it is not there.
+        """Return the names of a node's children, sorted; empty when the node does not exist.
 
-        ``watch`` fires when a name comes or goes, or when the node itself does.
+        ``watch`` fires when a child or the node itself is created or deleted.
         """
         ...
 
     def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
-        """Yield what :meth:`get` returns for each path, in that order, without a wait between the requests.
+        """Yield the result of :meth:`get` for each path, in order; all requests are sent at once.
 
-        An error is raised in the place of the first answer that is missing; the answers before it count.
+        An error is raised at the first result that cannot be read; the results before it are valid.
         """
         ...
 
     def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
-        """Yield what :meth:`children` returns for each path, likewise."""
+        """Yield the result of :meth:`children` for each path, like :meth:`get_many`."""
         ...
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node, and lasting empty ones above it as needed. Raises ExistsError."""
+        """Create a node, and missing parents as empty persistent nodes. Raises ExistsError."""
         ...
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
@@ -181,48 +182,48 @@ class Store(Protocol):
         ...
 
     def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing. Raises ConflictError, which says which operation was refused and why."""
+        """Apply all operations or none. Raises ConflictError with the rejected operation and the reason."""
         ...
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes are gone at once."""
+        """End the session; its ephemeral nodes are deleted at once."""
         ...
 
 
 def check_path(path: str) -> None:
-    """Raise StoreError unless a path is one that every store takes.
+    """Raise StoreError for an invalid path.
 
     >>> check_path("/jobs/wordcount")
     >>> check_path("/jobs/../x")
     Traceback (most recent call last):
-    penstock.coord.coordination_store.StoreError: '/jobs/../x' is not a path: it looks like /jobs/wordcount
+    penstock.coord.coordination_store.StoreError: '/jobs/../x' is not a path such as /jobs/wordcount
     """
     if path == "/":
         return
     first, *names = path.split("/")
     if first or not names or any(name in ("", ".", "..") or not name.isprintable() for name in names):
-        raise StoreError(f"{path!r} is not a path: it looks like /jobs/wordcount")
+        raise StoreError(f"{path!r} is not a path such as /jobs/wordcount")
 
 
 def check_size(path: str, data: bytes) -> None:
-    """Raise TooLargeError when a node cannot hold this."""
+    """Raise TooLargeError when the data is too large for a node."""
     if len(data) > LARGEST:
-        raise TooLargeError(f"{path}: {len(data):,} bytes, and a node holds {LARGEST:,} at most")
+        raise TooLargeError(f"{path}: {len(data):,} bytes, but a node holds at most {LARGEST:,}")
 
 
 def check_operations(operations: Sequence[Operation]) -> None:
-    """Raise StoreError when a transaction has a path or an amount of data that no store takes."""
+    """Raise StoreError when a transaction has an invalid path or too much data."""
     size = 0
     for operation in operations:
         check_path(operation.path)
         if isinstance(operation, Create | Put):
             size += len(operation.data)
     if size > LARGEST:
-        raise TooLargeError(f"a transaction of {size:,} bytes: {LARGEST:,} is the most")
+        raise TooLargeError(f"the transaction has {size:,} bytes: at most {LARGEST:,} are allowed")
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the node above.
+    """Return the path of the parent node.
 
     >>> parent_of("/jobs/wordcount"), parent_of("/jobs")
     ('/jobs', '/')
@@ -231,7 +232,7 @@ def parent_of(path: str) -> str:
 
 
 def below(path: str, name: str) -> str:
-    """Return the path of a node by the name that it has below another.
+    """Return the path of a child node.
 
     >>> below("/jobs", "wordcount"), below("/", "jobs")
     ('/jobs/wordcount', '/jobs')
@@ -251,7 +252,7 @@ def ancestors(path: str) -> Iterator[str]:
 
 
 def describe(operation: Operation) -> str:
-    """Return an operation in words for an error, without its data.
+    """Describe an operation for an error message, without its data.
 
     >>> from penstock.coord.coordination_store import Check
     >>> describe(Check("/masters/epoch", 7))
@@ -263,7 +264,7 @@ def describe(operation: Operation) -> str:
 
 
 class Kind(Enum):
-    """What of a node a watch is for."""
+    """What a watch of a node refers to: its data or its children."""
 
     DATA = "data"
     CHILDREN = "children"

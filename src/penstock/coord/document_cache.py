@@ -1,4 +1,4 @@
-"""Decoded documents of a mirrored tree by folder; only changed ones are decoded again."""
+"""A cache of the decoded documents of a mirrored tree, by folder. Only changed ones are decoded again."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Read = Callable[[str], Any]
 
 
 class DocumentCache:
-    """What is below the folders of a mirror that were asked for. Any thread may ask.
+    """The documents below requested folders of a mirror. Thread-safe.
 
-    A folder that is returned is not changed any more: after a change there is another one. ``news`` counts
-    changes that somebody may have to decide on: neither those below ``quiet`` folders nor a document that is
-    the same for decisions as the one before.
+    A returned dict is never modified: after a change, a new one is returned. ``news`` counts the changes that
+    may require a decision: not those below ``quiet`` folders, and not a document that is equal for decisions
+    to the previous one.
     """
 
     def __init__(
@@ -30,25 +30,25 @@ class DocumentCache:
         self.news = 0
         self._mirror = mirror
         self._forget = forget
-        """Told of each path whose node is gone."""
+        """Called with each path whose node was deleted."""
         self._quiet = frozenset(quiet)
         self._changes = mirror.subscribe()
         self._lock = threading.Lock()
-        self._turn = 0
-        """Odd while a thread updates something."""
+        self._update_count = 0
+        """Incremented at the start and at the end of each update, so odd during an update."""
         self._folders: dict[str, dict[str, Any]] = {}
         self._stale: dict[str, set[str]] = {}
-        """By folder that is known, the names below it that must be read again."""
+        """By cached folder, the names below it that must be read again."""
         self._members: dict[str, tuple[Mapping[str, object], Mapping[str, tuple[str, ...]]]] = {}
 
     def folder(self, root: str, read: Callable[[str], T | None]) -> dict[str, T]:
-        """Return the documents right below a path, by name."""
+        """Return the documents directly below a path, by name."""
         return self._updated(root, read)
 
     def groups(
         self, root: str, read: Callable[[str], T | None], is_same: Callable[[T, T], bool]
     ) -> dict[str, tuple[T, ...]]:
-        """Return the documents two levels below a path, by the name of the first. No group is empty."""
+        """Return the documents two levels below a path, grouped by the name of the first level."""
 
         def group(path: str) -> tuple[T, ...] | None:
             found = (read(f"{path}/{name}") for name in self._mirror.children(path))
@@ -60,7 +60,7 @@ class DocumentCache:
         return self._updated(root, group, are_same)
 
     def members(self, root: str, documents: Mapping[str, object]) -> Mapping[str, tuple[str, ...]]:
-        """Return the names of the replicas that documents of a folder are about, sorted, by job."""
+        """Return the sorted names of the replicas that a folder has documents about, by job."""
         with self._lock:
             known = self._members.get(root)
             if known is None or known[0] is not documents:
@@ -70,18 +70,18 @@ class DocumentCache:
     def _updated(
         self, root: str, read: Read, is_same: Callable[[Any, Any], bool] | None = None
     ) -> dict[str, Any]:
-        # Nobody waits if nothing has changed: a list of all jobs asks thousands of times. What another thread
-        # has begun to update, or updates meanwhile, is waited for.
-        turn, known = self._turn, self._folders.get(root)
-        settled = turn % 2 == 0 and known is not None and not self._stale[root] and not self._changes
-        if settled and known is not None and self._turn == turn:
+        # Without changes, return without the lock: listing all jobs calls this thousands of times. If another
+        # thread is updating the cache, or begins to, wait for it.
+        count, known = self._update_count, self._folders.get(root)
+        current = count % 2 == 0 and known is not None and not self._stale[root] and not self._changes
+        if current and known is not None and self._update_count == count:
             return known
         with self._lock:
-            self._turn += 1
+            self._update_count += 1
             try:
                 return self._update(root, read, is_same)
             finally:
-                self._turn += 1
+                self._update_count += 1
 
     def _update(self, root: str, read: Read, is_same: Callable[[Any, Any], bool] | None) -> dict[str, Any]:
         if root not in self._folders:
@@ -89,7 +89,7 @@ class DocumentCache:
         self._find_stale()
         if self._stale[root]:
             names, self._stale[root] = sorted(self._stale[root]), set()
-            self._folders[root] = self._with(root, names, read, is_same)
+            self._folders[root] = self._read_again(root, names, read, is_same)
         return self._folders[root]
 
     def _find_stale(self) -> None:
@@ -101,10 +101,10 @@ class DocumentCache:
                 if folder in self._stale:
                     self._stale[folder].add(name.rpartition("/")[2])
 
-    def _with(
+    def _read_again(
         self, root: str, names: list[str], read: Read, is_same: Callable[[Any, Any], bool] | None
     ) -> dict[str, Any]:
-        """Return a folder with some documents read again, in the order of names."""
+        """Read some documents of a folder again, and return the new folder sorted by name."""
         before = self._folders[root]
         after = dict(before)
         for name in names:

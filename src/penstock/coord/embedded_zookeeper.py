@@ -27,11 +27,11 @@ _SECRET = "quorum.key"  # noqa: S105 - the name of a file
 
 
 class EmbeddedZooKeeper:
-    """One server or three, each a process of its own that outlives who started it.
+    """One server or three, each a process that outlives the process that started it.
 
-    Everything is in ``folder``: the addresses, which stay the same, the secret that three servers show each
-    other, and for server N in ``server-N`` its settings, data, log and process. Whoever opens the folder
-    later can stop them, or start a dead one again.
+    ``folder`` has everything: the addresses, which never change, the shared secret of three servers, and for
+    server N the folder ``server-N`` with its settings, data, log and process record. Any process that opens
+    the folder later can stop the servers or restart them.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class EmbeddedZooKeeper:
         ports: Sequence[int] | None = None,
     ) -> None:
         if servers not in (1, 3):
-            raise SettingError(f"{servers} ZooKeeper servers: one or three can be embedded")
+            raise SettingError(f"{servers} ZooKeeper servers: embed one or three")
         hosts = list(hosts) if hosts is not None else ["127.0.0.1"] * servers
         if len(hosts) != servers:
             raise SettingError(f"{len(hosts)} addresses for {servers} ZooKeeper servers: give one for each")
@@ -54,7 +54,7 @@ class EmbeddedZooKeeper:
 
     @property
     def connect_string(self) -> str:
-        """What a client connects with: ``host:port,host:port,…``."""
+        """The addresses for clients: ``host:port,host:port,…``."""
         return ",".join(f"{address.host}:{address.client}" for address in self.addresses)
 
     @property
@@ -63,16 +63,16 @@ class EmbeddedZooKeeper:
         return range(1, len(self.addresses) + 1)
 
     def start(self, *numbers: int) -> None:
-        """Start these servers, or all; those that run are left alone. :meth:`wait_ready` waits for them."""
+        """Start these servers, by default all, unless they are running. :meth:`wait_ready` waits for them."""
         running = self.pids()
         for number in numbers or self.numbers:
             if number not in running:
                 self._start(number)
 
     def wait_ready(self, *numbers: int, timeout: float = 30.0) -> None:
-        """Wait until these servers, or all, serve clients.
+        """Wait until these servers, by default all, serve clients.
 
-        Raises SettingError when one has ended, or when they take longer than ``timeout`` seconds.
+        Raises SettingError when a server has ended, or does not serve clients within ``timeout`` seconds.
         """
         deadline = time.monotonic() + timeout
         waiting = list(numbers or self.numbers)
@@ -82,21 +82,21 @@ class EmbeddedZooKeeper:
                 waiting.pop(0)
                 continue
             if number not in self.pids():
-                raise SettingError(f"ZooKeeper server {number} ended: {self._last_words(number)}")
+                raise SettingError(f"ZooKeeper server {number} ended: {self._last_log_line(number)}")
             if time.monotonic() > deadline:
                 raise SettingError(
-                    f"ZooKeeper server {number} does not serve after {timeout:g} seconds:"
-                    f" {self._last_words(number)}"
+                    f"ZooKeeper server {number} does not serve clients after {timeout:g} seconds:"
+                    f" {self._last_log_line(number)}"
                 )
             time.sleep(0.05)
 
     def pids(self) -> dict[int, int]:
-        """Return the process ids of the servers that run, by number."""
+        """Return the process ids of the running servers, by number."""
         found = {number: self._process(number) for number in self.numbers}
         return {number: process.pid for number, process in found.items() if process is not None}
 
     def stop(self, *numbers: int) -> None:
-        """Stop these servers, or all, and wait for their end; their data stays."""
+        """Stop these servers, by default all, and wait for their end. Their data is kept."""
         processes = []
         for number in numbers or self.numbers:
             process = self._process(number)
@@ -121,10 +121,10 @@ class EmbeddedZooKeeper:
             write_private(path, json.dumps([asdict(address) for address in known]))
             return known
         except (ValueError, TypeError):
-            raise SettingError(f"{path} is damaged: delete it to have other ports picked") from None
+            raise SettingError(f"{path} is damaged: delete it, and other ports will be chosen") from None
         same_ports = ports is None or [address.client for address in known] == list(ports)
         if [address.host for address in known] != list(hosts) or not same_ports:
-            raise SettingError(f"{self.folder} has ZooKeeper servers at other addresses, see {path}")
+            raise SettingError(f"{self.folder} has ZooKeeper servers with other addresses, see {path}")
         return known
 
     def _home(self, number: int) -> Path:
@@ -154,7 +154,7 @@ class EmbeddedZooKeeper:
         write_private(home / _PROCESS, json.dumps(record))
 
     def _process(self, number: int) -> psutil.Process | None:
-        """Return the process of a server if it is the one that was started, and lives."""
+        """Return the process of a server if it is running; None if it has ended or its pid was reused."""
         if number in self._children:
             self._children[number].poll()
         try:
@@ -165,7 +165,7 @@ class EmbeddedZooKeeper:
         except (FileNotFoundError, ValueError, KeyError, psutil.NoSuchProcess):
             return None
 
-    def _last_words(self, number: int) -> str:
+    def _last_log_line(self, number: int) -> str:
         for name in ("zookeeper.log", "zookeeper.out"):
             path = self._home(number) / name
             lines = path.read_text(errors="replace").strip().splitlines() if path.exists() else []
@@ -175,7 +175,7 @@ class EmbeddedZooKeeper:
 
 
 def _serves(address: ServerAddress) -> bool:
-    """Whether a server has a quorum and answers clients."""
+    """Return whether a server has a quorum and answers clients."""
     try:
         with socket.create_connection((address.host, address.client), timeout=2.0) as connection:
             connection.sendall(b"srvr")

@@ -1,7 +1,7 @@
-"""Leader election and fencing: a lock that lasts as long as a session, and an epoch that each leader raises.
+"""Leader election and fencing: a lock bound to a session, and an epoch that each leader increments.
 
-Every write of a leader checks the version of the epoch, so that a leader that was paused beyond its session
-cannot write. It must not know what is written.
+Every write of a leader checks the version of the epoch node, so that a leader that was paused beyond the end
+of its session cannot write.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from penstock.coord.store_paths import EPOCH, LEADER
 
 
 class Lock:
-    """An ephemeral node that one session can have.
+    """A lock: an ephemeral node that belongs to one session.
 
     - free → held: ``try_acquire`` created the node, and returns True.
-    - held by another → free: its session ended, or it called ``release``. The watch that ``try_acquire`` was
-      given fires.
-    - held → unknown: the connection broke. ``held`` is False, and the node is still there: nobody else gets
-      it before the session expires.
-    - unknown → held: the connection came back in time.
-    - unknown → lost: the session expired; the node is gone, another may have the lock. ``try_acquire`` again.
+    - held by another → free: its session ended, or it called ``release``. The watch passed to
+      ``try_acquire`` fires.
+    - held → unknown: the connection broke. ``held`` is False, but the node still exists: no other session
+      can acquire the lock before this session expires.
+    - unknown → held: the connection was restored in time.
+    - unknown → lost: the session expired and the node was deleted; another session may have the lock. Call
+      ``try_acquire`` again.
 
-    What an earlier session of this process left counts as somebody else's: it goes away when that session
-    expires. Whoever holds a lock can lose it between asking and acting (a paused process does): what must not
-    happen twice is checked by the store itself, in a transaction.
+    A node of an earlier session of this process counts as another holder's: it is deleted when that session
+    expires. A holder can lose the lock between a check and an action, for example when its process is
+    paused. So an action that must not happen twice has to be checked by the store, in a transaction.
     """
 
     def __init__(self, store: Store, path: str, holder: bytes) -> None:
@@ -47,9 +48,9 @@ class Lock:
         self._holder = holder
 
     def try_acquire(self, watch: Watcher) -> bool:
-        """Take the lock if it is free or this session's; else ``watch`` fires when it may be free.
+        """Acquire the lock if it is free or already this session's; else ``watch`` fires when it may be free.
 
-        Raises DisconnectedError; the node may then be there or not, and the next call finds out.
+        Raises DisconnectedError; whether the node was created is then unknown until the next call.
         """
         while True:
             try:
@@ -62,7 +63,7 @@ class Lock:
             return True
 
     def held(self) -> bool:
-        """Whether this session has the lock; False while nobody can say."""
+        """Return whether this session has the lock; False while that is unknown."""
         session_id = self._store.session_id
         if self._store.session is not Session.CONNECTED or session_id == 0:
             return False
@@ -73,7 +74,7 @@ class Lock:
         return node is not None and node.owner == session_id == self._store.session_id
 
     def release(self) -> None:
-        """Give the lock back if this session has it. Raises DisconnectedError."""
+        """Release the lock if this session has it. Raises DisconnectedError."""
         node = self._store.get(self._path)
         if node is not None and node.owner != 0 and node.owner == self._store.session_id:
             try:
@@ -83,10 +84,10 @@ class Lock:
 
 
 class Leadership:
-    """One master's way to lead.
+    """The leadership of one master.
 
-    FOLLOWING → LEADING with :meth:`campaign`, when nobody has the lock; LEADING → FOLLOWING when a write was
-    refused (:class:`ConflictError` on the epoch), when the lock is gone, or with :meth:`resign`.
+    FOLLOWING → LEADING by :meth:`campaign`, when the lock is free; LEADING → FOLLOWING when a write was
+    rejected (:class:`ConflictError` on the epoch), when the lock was lost, or by :meth:`resign`.
     """
 
     def __init__(self, store: Store, name: str, url: str) -> None:
@@ -96,15 +97,15 @@ class Leadership:
         self._url = url
         self._term: tuple[Epoch, int] | None = None
         self._waiting = False
-        """Whether the lock is another's and watched: until the watch fires there is nothing to ask."""
+        """Whether another master has the lock and it is watched: no request until the watch fires."""
 
     @property
     def epoch(self) -> Epoch | None:
-        """The epoch in which this master leads; None while it does not, as far as it knows."""
+        """The epoch of this master's leadership; None when it does not lead, as far as it knows."""
         return self._term[0] if self._term else None
 
     def campaign(self, now: float, watch: Watcher) -> Epoch | None:
-        """Lead if nobody else does; return the epoch, or None: ``watch`` is called when that may change."""
+        """Lead if no other master does; return the epoch, or None. ``watch`` fires when that may change."""
         if self._term is not None:
             if self._lock.held():
                 return self._term[0]
@@ -121,20 +122,20 @@ class Leadership:
             if not self._lock.try_acquire(may_be_free):
                 return None
         except Exception:
-            # No watch is certain to be set, so the next call has to ask again.
+            # The watch may not be set, so the next call must try again.
             self._waiting = False
             raise
         self._waiting = False
         known = self._store.get(EPOCH)
         if known is None:
-            with suppress(ExistsError):  # Another has led meanwhile, for the first time as well.
+            with suppress(ExistsError):  # Another first leader has created it meanwhile.
                 self._store.create(EPOCH, encode(Epoch(0, "", "", now)))
             known = self._store.get(EPOCH)
             assert known is not None
         try:
             before = decode(Epoch, known.data)
         except DocumentError:
-            # A master of a later version can read it: it must not wait for this one.
+            # A master of a later version may be able to read it: let that one lead.
             self._lock.release()
             raise
         epoch = Epoch(before.number + 1, self._name, self._url, now, lists_jobs=True)
@@ -143,7 +144,7 @@ class Leadership:
         return epoch
 
     def write(self, operations: Sequence[Operation]) -> None:
-        """Write as the leader. Raises ConflictError when this master leads no more, or a node has changed."""
+        """Write as leader. Raises ConflictError if this master no longer leads or a node has changed."""
         fence = self.fence()
         try:
             self._store.transact([fence, *operations])
@@ -154,13 +155,13 @@ class Leadership:
             raise
 
     def fence(self) -> Check:
-        """Return what must hold when this master writes as the leader. Raises ConflictError otherwise."""
+        """Return the check of a leader's write. Raises ConflictError if this master does not lead."""
         term = self._term
         if term is None:
             raise ConflictError("this master does not lead")
         return Check(EPOCH, term[1])
 
     def resign(self) -> None:
-        """Let another master lead."""
+        """Release the leadership."""
         self._term = None
         self._lock.release()

@@ -1,6 +1,6 @@
-"""The documents of a cluster, read from a mirror of the store, and the removal of a forgotten job's.
+"""The documents of a cluster, read from a mirror of the store, and operations that remove a job's documents.
 
-Each document is decoded once for each version. It decides nothing.
+Each version of a document is decoded once.
 """
 
 from __future__ import annotations
@@ -78,48 +78,48 @@ _ABOUT_JOBS = (
     store_paths.KEPT,
     store_paths.TOMBSTONES,
 )
-"""Where names are those of jobs and their replicas."""
+"""Folders whose documents are named by jobs or replicas."""
 _BY_REPLICA = (
     store_paths.ASSIGNMENTS,
     store_paths.WORKERS,
     store_paths.RESULTS,
     store_paths.FAILURES,
 )
-"""Those where a name may be that of any replica."""
+"""Those of them whose documents may be named by any replica."""
 
 SINGLE_DOCUMENTS = (store_paths.EPOCH, store_paths.CLUSTER, store_paths.REVISIONS)
-"""Those that hold a document themselves, and nothing below it."""
+"""Paths of single documents, without children."""
 _NOTES = (store_paths.REVISIONS,)
-"""Those among them without which nothing is decided that depends on them."""
+"""Those of them that decisions depend on: while one is unreadable, these decisions are not made."""
 MASTER_DEPTHS = {
     **dict.fromkeys(MASTER_ROOTS, 1),
     **dict.fromkeys(SINGLE_DOCUMENTS, 0),
     store_paths.WORKERS: 2,
 }
-"""How many levels there are below each: what has nothing below it is not asked for that."""
+"""The number of levels below each root: the mirror does not request the children of the last level."""
 QUIET_ROOTS = (store_paths.REPORTS,)
-"""What changes all the time, and is no reason to decide anything at once."""
+"""Roots that change all the time and do not require a decision at once."""
 
 
 class Documents:
-    """A mirrored tree as documents. What did not change is not decoded again."""
+    """The documents of a mirrored tree. Unchanged documents are not decoded again."""
 
     def __init__(self, mirror: StoreMirror) -> None:
         self._mirror = mirror
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._faults: dict[str, str] = {}
-        """By path, why a document cannot be read."""
+        """By path, the reason why a document cannot be read."""
         self._cache = DocumentCache(mirror, self._forget, quiet=(*QUIET_ROOTS, store_paths.NODE_JOBS))
         self._reported = ReportedProgress()
         self._reporting = threading.Lock()
 
     @property
     def news(self) -> int:
-        """How many changes have been read so far that somebody may have to decide on."""
+        """The number of changes so far that may require a decision."""
         return self._cache.news
 
     def one(self, kind: type[T], path: str) -> T | None:
-        """Return the document at a path, None when there is none that can be read."""
+        """Return the document at a path; None when it is missing or unreadable."""
         node = self._mirror.get(path)
         if node is None:
             self._decoded.pop(path, None)
@@ -140,11 +140,11 @@ class Documents:
         return found if isinstance(found, kind) else None
 
     def all(self, kind: type[T], root: str) -> dict[str, T]:
-        """Return all documents right below a path, by name."""
+        """Return all documents directly below a path, by name."""
         return self._cache.folder(root, lambda path: self.one(kind, path))
 
     def unreadable(self, root: str) -> dict[str, str]:
-        """Return why documents right below a path cannot be read, by name, of those that were looked at."""
+        """Return the reasons why documents directly below a path are unreadable, by name, as far as read."""
         return {
             path.rpartition("/")[2]: f"{path}: {reason}"
             for path, reason in sorted(self._faults.copy().items())
@@ -152,7 +152,7 @@ class Documents:
         }
 
     def unreadable_jobs(self) -> dict[str, str]:
-        """Return the jobs of which some document that was looked at cannot be read, and why."""
+        """Return the jobs that have an unreadable document, with the reason, as far as read."""
         found: dict[str, str] = {}
         for path, reason in sorted(self._faults.copy().items()):
             for root in _ABOUT_JOBS:
@@ -162,18 +162,18 @@ class Documents:
         return found
 
     def workers(self) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Return the workers that hold their place, by job. Of their progress, :meth:`shown` knows more."""
+        """Return the registered workers by job. Their progress may be outdated; see :meth:`shown`."""
         return self._cache.groups(
             store_paths.WORKERS, lambda path: self.one(WorkerInfo, path), is_same=same_but_progress
         )
 
     def shown(self, worker: WorkerInfo) -> WorkerInfo:
-        """Return a worker with its progress as it was told last, by itself or by the report of its node."""
+        """Return a worker with its latest progress, from its own document or from the report of its node."""
         with self._reporting:
             return self._newest_reports().added_to(worker)
 
     def progress_of(self, worker: WorkerInfo) -> Progress:
-        """Return the progress of a worker as it was told last, likewise."""
+        """Return the latest progress of a worker, from the same sources."""
         with self._reporting:
             return self._newest_reports().of(worker)
 
@@ -182,7 +182,7 @@ class Documents:
         return self._reported
 
     def members(self, root: str, documents: Mapping[str, object], job: str) -> tuple[str, ...]:
-        """Return the names of the replicas of a job that documents below a root are about, sorted."""
+        """Return the sorted names of a job's replicas that have documents below a root."""
         return self._cache.members(root, documents).get(job, ())
 
     def assignments(self) -> dict[str, Assignment]:
@@ -194,25 +194,25 @@ class Documents:
         return self.all(Failures, store_paths.FAILURES)
 
     def jobs(self) -> dict[str, JobSpec]:
-        """Return what the users want."""
+        """Return the job specifications by job."""
         return self.all(JobSpec, store_paths.JOBS)
 
     def masters(self) -> dict[str, MasterInfo]:
-        """Return the masters that are up."""
+        """Return the running masters."""
         return self.all(MasterInfo, store_paths.MASTERS)
 
     def node_jobs(self) -> dict[str, NodeJobs]:
-        """Return the jobs of each node, as the leader has listed them."""
+        """Return the leader's list of jobs for each node."""
         return self.all(NodeJobs, store_paths.NODE_JOBS)
 
     def epoch(self) -> Epoch | None:
-        """Return the last epoch that was begun."""
+        """Return the latest epoch."""
         return self.one(Epoch, store_paths.EPOCH)
 
     def actual(self, absent: Callable[[ClusterState], dict[str, float]] | None = None) -> ClusterState:
-        """Return what is the case; ``absent`` adds since when nodes have been missed."""
-        self.jobs()  # So that it is known which of them cannot be read.
-        seen = ClusterState(
+        """Return the actual state of the cluster; ``absent`` adds since when nodes have been absent."""
+        self.jobs()  # Read them, so that unreadable ones are known.
+        state = ClusterState(
             nodes=self.all(NodeInfo, store_paths.NODES),
             reports=self.all(NodeReport, store_paths.REPORTS),
             assignments=self.assignments(),
@@ -227,77 +227,80 @@ class Documents:
             revisions=self.revisions(),
             known=self.all(KnownNode, store_paths.KNOWN),
         )
-        seen = replace(
-            seen,
+        state = replace(
+            state,
             unreadable=self.unreadable_jobs(),
-            unreadable_room=self._unreadable_room(),
+            unreadable_room=self._unreadable_reservations(),
             unreadable_nodes=self.unreadable(store_paths.NODES),
             unreadable_notes={path: reason for path in _NOTES if (reason := self.fault(path))},
             unreadable_alarms=frozenset(self.unreadable(store_paths.ALARMS)),
         )
         if absent is None:
-            return seen
-        return replace(seen, absent_since=absent(seen))
+            return state
+        return replace(state, absent_since=absent(state))
 
-    def _unreadable_room(self) -> tuple[ReservedResources, ...]:
-        """Return what assignments that cannot be read take of nodes, as far as they tell."""
+    def _unreadable_reservations(self) -> tuple[ReservedResources, ...]:
+        """Return the resources reserved by unreadable assignments, as far as these can be parsed."""
         names = self.unreadable(store_paths.ASSIGNMENTS)
         return tuple(
-            room
+            reserved
             for name in names
-            for room in reserved_resources(name, self.raw(f"{store_paths.ASSIGNMENTS}/{name}"))
+            for reserved in reserved_resources(name, self.raw(f"{store_paths.ASSIGNMENTS}/{name}"))
         )
 
     def revisions(self) -> int | None:
-        """Return the revision after which a job begins that is not known; None if it cannot be read."""
+        """Return the largest revision of forgotten jobs; None if it cannot be read.
+
+        A new job starts with a larger revision.
+        """
         known = self.one(Revisions, store_paths.REVISIONS)
         if known is not None:
             return known.largest
         return None if self.fault(store_paths.REVISIONS) else 0
 
     def fault(self, path: str) -> str:
-        """Return why a document that was looked at cannot be read; nothing if it can, or is not there."""
+        """Return why a document is unreadable; empty if it is readable, missing, or was not read yet."""
         reason = self._faults.get(path)
         return f"{path}: {reason}" if reason is not None else ""
 
     def names(self, root: str) -> list[str]:
-        """Return the names right below a path, whether or not what is there can be read."""
+        """Return the names directly below a path, also of unreadable documents."""
         return self._mirror.children(root)
 
     def raw(self, path: str) -> bytes:
-        """Return what a node held when it was read; nothing when it was not there."""
+        """Return the data of a mirrored node; empty when it does not exist."""
         node = self._mirror.get(path)
         return node.data if node is not None else b""
 
     def _with_progress(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Add the reported progress of workers where a decision needs it.
+        """Add the reported progress of those workers for which a decision needs it.
 
-        That is of replicas that catch up, and of jobs whose new code has not run well yet.
+        These are replicas that catch up, and workers of jobs whose new code is still on probation.
         """
         updated = {name for name, spec in self.jobs().items() if spec.before is not None}
-        asked = [
+        needed = [
             name
             for name, group in workers.items()
             if (updated and ReplicaId.parse(name).job in updated)
             or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
-        if not asked:
+        if not needed:
             return workers
-        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in asked}}
+        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in needed}}
 
     def _forget(self, path: str) -> None:
-        """Drop what was kept of a node that is gone: a cluster runs for years."""
+        """Drop the cached data of a deleted node, because a cluster runs for years."""
         self._decoded.pop(path, None)
         self._faults.pop(path, None)
 
     def version(self, path: str) -> int | None:
-        """Return the version that a node had when it was read; None when it was not there."""
+        """Return the version of a mirrored node; None when it does not exist."""
         node = self._mirror.get(path)
         return node.version if node is not None else None
 
 
 def _check_name(path: str) -> None:
-    """Raise DocumentError for a document about a job or replica that cannot have such a name."""
+    """Raise DocumentError if the name of a document about jobs is not that of a job or replica."""
     _, root, name, *_ = [*path.split("/"), ""]
     if f"/{root}" in _ABOUT_JOBS:
         replica = ReplicaId.find(name)
@@ -306,7 +309,7 @@ def _check_name(path: str) -> None:
 
 
 def upsert(documents: Documents, path: str, data: bytes) -> Operation:
-    """Return what writes a node that is as it was last read, or makes it."""
+    """Return the operation that creates a node, or sets it if it still has the mirrored version."""
     version = documents.version(path)
     return Create(path, data) if version is None else Put(path, data, version)
 
@@ -321,7 +324,7 @@ _OF_REPLICAS = (
 
 
 def forget_operations(documents: Documents, job: str, *, data: bool, now: float) -> list[Operation]:
-    """Return what forgets a job that is over; refused by the store when one of its workers is back."""
+    """Return the operations that forget an ended job; rejected by the store if a worker of it is back."""
     revision = last_known_revision(job, documents.actual())
     removed = [f"{store_paths.JOBS}/{job}", f"{store_paths.STATUS}/{job}"]
     for root in _OF_REPLICAS:
@@ -342,8 +345,8 @@ def revision_operations(documents: Documents, largest: int) -> list[Operation]:
     A new job of the same name starts above it; otherwise its worker would count as superseded.
     """
     known = documents.revisions()
-    if known is None:  # The decision was made before it became unreadable.
-        raise ConflictError(f"{documents.fault(store_paths.REVISIONS)} is not written over")
+    if known is None:  # It became unreadable after the decision was made.
+        raise ConflictError(f"not overwritten: {documents.fault(store_paths.REVISIONS)}")
     if largest <= known:
         return []
     return [upsert(documents, store_paths.REVISIONS, encode(Revisions(largest)))]

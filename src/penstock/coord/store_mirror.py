@@ -1,4 +1,4 @@
-"""A local copy of subtrees of a store that reads again only what has changed."""
+"""A local mirror of subtrees of a store, which reads again only what has changed."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from penstock.coord.coordination_store import Change, Kind, Store, StoredNode, S
 
 _ORDER = {Kind.DATA: 0, Kind.CHILDREN: 1}
 _BATCH = 500
-"""So many nodes are asked for at once. ZooKeeper slows a client down that has more requests under way."""
-_ALL = 1_000
-"""Levels below a root that is copied as a whole."""
+"""Nodes per batch of requests. ZooKeeper throttles a client with more outstanding requests."""
+_ALL_LEVELS = 1_000
+"""The depth of a root that is mirrored completely."""
 
 
 class _Watch:
-    """One watch that was set. Only the last one for a path and kind counts: it was read since the others."""
+    """A watch of the store. Only the latest one for a path and kind is valid: earlier ones are outdated."""
 
     def __init__(self, mirror: StoreMirror, change: Change) -> None:
         self._mirror = mirror
@@ -26,43 +26,43 @@ class _Watch:
 
 
 class Changes:
-    """The paths whose copies have changed since they were last taken. Several threads may take them."""
+    """The paths whose nodes have changed since the last ``take``. Thread-safe."""
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._paths = set(paths)
 
     def add(self, path: str) -> None:
-        """Note that a copy has changed. Called by the mirror."""
+        """Add a changed path. Called by the mirror."""
         self._paths.add(path)
 
     def __bool__(self) -> bool:
-        """Whether something has changed."""
+        """Return whether any node has changed."""
         return bool(self._paths)
 
     def take(self) -> set[str]:
-        """Return what has changed. A change that comes meanwhile is there the next time."""
+        """Remove and return the changed paths. A concurrent change is returned now or by the next call."""
         taken = set()
         while self._paths:
             try:
                 taken.add(self._paths.pop())
-            except KeyError:  # Another thread has taken the last one.
+            except KeyError:  # Another thread has taken the last path.
                 break
         return taken
 
 
 class StoreMirror:
-    """A copy of all that is below some paths, and of these themselves.
+    """A local copy of some root nodes and all nodes below them.
 
-    A watch marks what may have changed and calls ``wake``; ``refresh`` reads what is marked. Each read sets
-    its watch in the same request, so no change falls between them. Nothing is read again before its watch has
-    fired, so that watches do not pile up. All of them fire when the connection breaks, and everything is read
-    again after it.
+    A watch marks nodes that may have changed as stale and calls ``wake``; ``refresh`` reads stale nodes. Each
+    read sets its watch in the same request, so no change is missed between them. A node is read again only
+    after its watch has fired, so that watches do not accumulate. All watches fire when the connection breaks,
+    and everything is read again after reconnection.
 
-    ``depths`` says of a root how many levels below it there are: names below the last are not asked for.
-    What changes below a root that is ``quiet`` is read with the next refresh, and does not wake anybody.
+    ``depths`` is the number of levels below a root: the children of the last level are not requested. A
+    change below a ``quiet`` root does not call ``wake`` and is read by the next refresh.
 
-    ``refresh`` and ``follow`` are for one thread; the rest may be called from any. The copy of one node is as
-    it was at some time; two nodes may be as they were at different times.
+    Only one thread may call ``refresh`` and ``follow``; any thread may call the other methods. Each node is a
+    consistent copy, but two nodes may be from different times.
     """
 
     def __init__(
@@ -80,60 +80,54 @@ class StoreMirror:
         self._lock = threading.Lock()
         self._nodes: dict[str, StoredNode] = {}
         self._present: dict[str, set[str]] = {}
-        """By path, the names below it that there are copies of."""
+        """By path, the names of its mirrored children."""
         self._names: dict[str, list[str]] = {}
         self._roots: set[str] = set()
         self._followed: set[str] = set()
         self._levels: dict[str, int] = {}
-        """How many levels below a path are copied."""
-        self._dirty: set[Change] = set()
+        """The number of mirrored levels below a path."""
+        self._stale: set[Change] = set()
         self._watches: dict[Change, _Watch] = {}
         self._subscribed: list[Changes] = []
         self.follow(roots, depths)
-
-    @property
-    def dirty(self) -> bool:
-        """Whether something may have changed since the last refresh."""
-        with self._lock:
-            return bool(self._dirty)
 
     def get(self, path: str) -> StoredNode | None:
         """Return the copy of a node, None when there is none."""
         return self._nodes.get(path)
 
     def children(self, path: str) -> list[str]:
-        """Return the names below a path that there are copies of, sorted."""
+        """Return the names of a node's mirrored children, sorted."""
         with self._lock:
             return sorted(self._present.get(path, ()))
 
     def subscribe(self) -> Changes:
-        """Return the paths that have changed, now and from now on: at first all that there are copies of."""
+        """Return a set of changed paths that the mirror adds to; at first all mirrored paths."""
         with self._lock:
             changes = Changes(self._nodes)
             self._subscribed.append(changes)
             return changes
 
     def follow(self, roots: Iterable[str], depths: Mapping[str, int] | None = None) -> None:
-        """Copy what is below these paths from now on, and nothing else. They are read by the next refresh."""
+        """Mirror these roots from now on, and no others. New ones are read by the next refresh."""
         wanted = set(roots)
         with self._lock:
             for root in sorted(self._roots - wanted):
                 self._drop(root)
             for root in sorted(wanted - self._roots):
                 self._followed.add(root)
-                self._levels[root] = (depths or {}).get(root, _ALL)
-                self._dirty.add((Kind.DATA, root))
+                self._levels[root] = (depths or {}).get(root, _ALL_LEVELS)
+                self._stale.add((Kind.DATA, root))
             self._roots = wanted
 
     def refresh(self) -> None:
-        """Read what may have changed. What changes meanwhile is marked again.
+        """Read all stale nodes. Nodes that change meanwhile are marked as stale again.
 
-        Raises DisconnectedError; what was not read stays as it was, and marked.
+        Raises DisconnectedError; nodes that were not read stay unchanged and stale.
         """
         with self._lock:
-            work = _by_rank(self._dirty)
+            work = _by_rank(self._stale)
         while work:
-            # From the top: what a parent no longer lists need not be read.
+            # From the top down: a node that its parent no longer lists need not be read.
             rank = min(work)
             changes = sorted(work.pop(rank), key=lambda change: change[1])
             for start in range(0, len(changes), _BATCH):
@@ -146,15 +140,15 @@ class StoreMirror:
         change = (Kind.DATA, path)
         with self._lock:
             if path in self._followed:
-                self._dirty.add(change)
+                self._stale.add(change)
             elif parent_of(path) in self._nodes:
-                self._dirty.add((Kind.CHILDREN, parent_of(path)))
+                self._stale.add((Kind.CHILDREN, parent_of(path)))
 
     def _read(self, changes: list[Change]) -> list[Change]:
-        """Read changes of one kind, and return what must be read for them."""
+        """Read stale nodes of one kind, and return what has to be read next."""
         with self._lock:
-            wanted = [change for change in changes if change in self._dirty and self._is_known(change)]
-            self._dirty.difference_update(changes)
+            wanted = [change for change in changes if change in self._stale and self._is_known(change)]
+            self._stale.difference_update(changes)
             reads = [(change[1], self._new_watch(change)) for change in wanted]
         if not wanted:
             return []
@@ -169,7 +163,7 @@ class StoreMirror:
                     found += self._take_names(next(left)[1], names)
         except StoreError:
             with self._lock:
-                self._dirty.update(left)
+                self._stale.update(left)
             raise
         return found
 
@@ -178,7 +172,7 @@ class StoreMirror:
         return path in (self._followed if kind is Kind.DATA else self._nodes)
 
     def _take_data(self, path: str, node: StoredNode | None) -> list[Change]:
-        """Keep a node that was read, and return what must be read for it."""
+        """Store a node that was read, and return what has to be read next."""
         with self._lock:
             if node is None:
                 self._forget(path)
@@ -186,10 +180,10 @@ class StoreMirror:
             self._keep(path, node)
             if node.owner or path in self._names or self._levels.get(path, 0) <= 0:
                 return []
-            return self._mark([(Kind.CHILDREN, path)])
+            return self._add_stale([(Kind.CHILDREN, path)])
 
     def _take_names(self, path: str, names: list[str]) -> list[Change]:
-        """Keep the names below a node, and return what must be read for new ones."""
+        """Store the names of a node's children, and return the new ones to read next."""
         with self._lock:
             if path not in self._nodes:
                 return []
@@ -200,23 +194,23 @@ class StoreMirror:
             self._names[path] = names
             self._followed.update(new)
             self._levels.update(dict.fromkeys(new, self._levels[path] - 1))
-            return self._mark([(Kind.DATA, child) for child in new])
+            return self._add_stale([(Kind.DATA, child) for child in new])
 
     def _keep(self, path: str, node: StoredNode) -> None:
         self._nodes[path] = node
         above, _, name = path.rpartition("/")
         self._present.setdefault(above or "/", set()).add(name)
-        self._tell(path)
+        self._publish(path)
 
     def _forget(self, path: str) -> None:
-        """Drop a node and all below it from the copy."""
+        """Remove a node and all nodes below it from the mirror."""
         if self._nodes.pop(path, None) is not None:
             above, _, name = path.rpartition("/")
             beside = self._present.get(above or "/", set())
             beside.discard(name)
             if not beside:
                 self._present.pop(above or "/", None)
-            self._tell(path)
+            self._publish(path)
         for name in self._names.pop(path, ()):
             self._forget(below(path, name))
             self._unfollow(below(path, name))
@@ -226,11 +220,11 @@ class StoreMirror:
         self._levels.pop(path, None)
 
     def _drop(self, root: str) -> None:
-        """Follow a root and what is below it no longer. Watches that are still set are ignored."""
+        """Stop mirroring a root. Watches that are still set are ignored."""
         for path in [root, *self._all_below(root)]:
             for kind in Kind:
                 self._watches.pop((kind, path), None)
-                self._dirty.discard((kind, path))
+                self._stale.discard((kind, path))
         self._forget(root)
         self._unfollow(root)
 
@@ -239,12 +233,12 @@ class StoreMirror:
             yield below(path, name)
             yield from self._all_below(below(path, name))
 
-    def _tell(self, path: str) -> None:
+    def _publish(self, path: str) -> None:
         for changes in self._subscribed:
             changes.add(path)
 
-    def _mark(self, changes: list[Change]) -> list[Change]:
-        self._dirty.update(changes)
+    def _add_stale(self, changes: list[Change]) -> list[Change]:
+        self._stale.update(changes)
         return changes
 
     def _new_watch(self, change: Change) -> _Watch:
@@ -259,7 +253,7 @@ class StoreMirror:
             del self._watches[change]
             if path not in self._followed:
                 return
-            self._dirty.add(change)
+            self._stale.add(change)
         if not f"{path}/".startswith(self._quiet):
             self._wake()
 
@@ -268,7 +262,7 @@ Rank = tuple[int, int]
 
 
 def _by_rank(changes: Iterable[Change]) -> dict[Rank, set[Change]]:
-    """Sort changes by how far from the top they are; of one node, its data comes before its names."""
+    """Group changes by depth in the tree; for the same depth, data comes before children."""
     found: dict[Rank, set[Change]] = {}
     for change in changes:
         kind, path = change

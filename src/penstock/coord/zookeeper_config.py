@@ -1,7 +1,7 @@
 """The configuration of an embedded ZooKeeper server: addresses, settings, command line.
 
-Servers of an ensemble show each other a secret, by SASL DIGEST-MD5: without that ZooKeeper accepts any
-process that connects to its peer port as an observer, sends it all data and takes writes from it unchecked.
+Servers of an ensemble authenticate each other by a shared secret (SASL DIGEST-MD5). Without that, ZooKeeper
+accepts any process that connects to its peer port as an observer, sends it all data and accepts its writes.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from penstock.errors import SettingError
 from penstock.local_files import write_private
 
-# The fewest of PySpark's jars that it runs with; Jetty is for the AdminServer, which is unused. Of Netty,
-# which is for TLS, authentication between servers loads a few classes and uses none.
+# The minimal set of PySpark's jars that the server needs. Jetty is only for the unused AdminServer. Netty is
+# for TLS, which is unused, but authentication between servers loads some of its classes.
 _JARS = (
     "zookeeper",
     "zookeeper-jute",
@@ -33,9 +33,9 @@ _PORTS = range(12000, 32000)
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _LOGIN = "org.apache.zookeeper.server.auth.DigestLoginModule"
 _DIGEST_ALLOWED = "-Dzookeeper.fips-mode=false"
-"""DIGEST-MD5, the one mechanism that needs nothing but a secret, is not one of FIPS."""
+"""DIGEST-MD5, the only mechanism that needs just a shared secret, is not allowed in FIPS mode."""
 _PEER = "penstock"
-"""The name under which servers show each other the secret."""
+"""The user name with which servers authenticate each other."""
 _SERVER_LOGIN, _LEARNER_LOGIN = "QuorumServer", "QuorumLearner"
 ZOO_CFG, LOGGING, JAAS = "zoo.cfg", "log4j2.properties", "quorum.jaas"
 """The files of a server in its folder."""
@@ -43,7 +43,7 @@ ZOO_CFG, LOGGING, JAAS = "zoo.cfg", "log4j2.properties", "quorum.jaas"
 
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where one server listens: for clients, for its peers, and for their elections."""
+    """The host and ports of a server: for clients, for its peers, and for leader elections."""
 
     host: str
     client: int
@@ -56,7 +56,7 @@ def pick_addresses(hosts: Sequence[str], ports: Sequence[int] | None = None) -> 
     if ports is not None and len(ports) != len(hosts):
         raise SettingError(f"{len(ports)} ports for {len(hosts)} ZooKeeper servers: give one for each")
     with ExitStack() as held:
-        # All are held until the last is found, so that none is found twice.
+        # Hold all ports until the last one is found, so that none is found twice.
         return [
             ServerAddress(
                 host,
@@ -69,8 +69,8 @@ def pick_addresses(hosts: Sequence[str], ports: Sequence[int] | None = None) -> 
 
 
 def _find_port(host: str, held: ExitStack) -> int:
-    # Not what the system would give: it gives those to outgoing connections, too, and a server that starts
-    # again needs the port it had.
+    # Avoid the ephemeral ports of the system: it also gives them to outgoing connections, and a restarted
+    # server needs its port again.
     for port in random.sample(_PORTS, 100):
         try:
             return _take_port(host, port, held)
@@ -89,7 +89,7 @@ def _take_port(host: str, port: int, held: ExitStack) -> int:
 
 
 def render_zoo_cfg(number: int, addresses: Sequence[ServerAddress], data: Path) -> str:
-    """Return the settings of server ``number`` (from 1) of those at these addresses.
+    """Return the content of ``zoo.cfg`` for server ``number`` (from 1) of an ensemble.
 
     >>> print(render_zoo_cfg(1, [ServerAddress("127.0.0.1", 2181, 2888, 3888)], Path("/data")))
     ... # doctest: +ELLIPSIS
@@ -118,7 +118,7 @@ def render_zoo_cfg(number: int, addresses: Sequence[ServerAddress], data: Path) 
         "autopurge.snapRetainCount=3",
         "autopurge.purgeInterval=1",
         "snapCount=20000",
-        # In kB: each file of the log takes this much of the disk at once; the default is 64 MB.
+        # Disk space in kB that is allocated at once for each log file; the default is 64 MB.
         "preAllocSize=4096",
         "quorumListenOnAllIPs=false",
     ]
@@ -133,14 +133,14 @@ def render_zoo_cfg(number: int, addresses: Sequence[ServerAddress], data: Path) 
             "quorum.auth.serverRequireSasl=true",
             f"quorum.auth.server.loginContext={_SERVER_LOGIN}",
             f"quorum.auth.learner.loginContext={_LEARNER_LOGIN}",
-            # Connections are authenticated in threads, so that one that says nothing holds no other up.
+            # Authenticate connections in threads, so that a silent connection does not block others.
             "quorum.cnxn.threads.size=20",
         ]
     return "\n".join(lines) + "\n"
 
 
 def render_jaas(secret: str) -> str:
-    """Return the login settings with which servers of an ensemble know each other; ``secret`` is hexadecimal.
+    """Return the JAAS settings by which servers authenticate each other; ``secret`` is hexadecimal.
 
     >>> print(render_jaas("c0ffee"), end="")
     QuorumServer {
@@ -165,9 +165,9 @@ def render_jaas(secret: str) -> str:
 def write_server_files(
     folder: Path, number: int, addresses: Sequence[ServerAddress], secret: str, *, java: Path, jars: Path
 ) -> list[str]:
-    """Write what server ``number`` reads when it starts into its folder, and return its command line.
+    """Write the configuration files of server ``number`` into its folder, and return its command line.
 
-    Only a server with peers gets the secret. Files are readable by their owner alone.
+    Only a server with peers gets the secret. The files are readable only by their owner.
     """
     data = folder / "data"
     data.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def write_server_files(
 
 
 def render_logging(log: Path) -> str:
-    """Return the settings of Log4j: warnings go to a file that is kept small."""
+    """Return the settings of Log4j: warnings go to a small rolling file."""
     return "\n".join(
         [
             "status = error",
@@ -211,7 +211,7 @@ def server_command(
     """Return the command line of a server, without secrets. Raises SettingError when a jar is missing."""
     return [
         str(java),
-        # The last 500 requests stay in memory, and a chunk of a bundle is half a megabyte.
+        # The server keeps the last 500 requests in memory, and a chunk of a bundle has half a megabyte.
         "-Xmx768m",
         "-Xms16m",
         "-Xss512k",
@@ -234,8 +234,8 @@ def server_command(
 
 
 def _find_jar(jars: Path, name: str) -> Path:
-    """Return the jar of a name, whatever its version is."""
+    """Return the jar with a name, of any version."""
     found = sorted(path for path in jars.glob(f"{name}-*.jar") if path.name[len(name) + 1].isdigit())
     if not found:
-        raise SettingError(f"there is no {name} among PySpark's jars in {jars}: reinstall PySpark")
+        raise SettingError(f"the jar {name} is missing in {jars}: reinstall PySpark")
     return found[-1]

@@ -1,4 +1,4 @@
-"""Translates exceptions of kazoo into those of the store."""
+"""Translates exceptions of kazoo into errors of the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.coord.coordination_store import (
     describe,
 )
 
-_AWAY = (
+_DISCONNECTED = (
     kazoo_exceptions.ConnectionLoss,
     kazoo_exceptions.ConnectionDropped,
     kazoo_exceptions.SessionExpiredError,
@@ -29,15 +29,15 @@ _AWAY = (
     kazoo_exceptions.NotReadOnlyCallError,
     KazooTimeoutError,
 )
-_WORDS: tuple[tuple[type[Exception], type[StoreError], str], ...] = (
+_TRANSLATIONS: tuple[tuple[type[Exception], type[StoreError], str], ...] = (
     (kazoo_exceptions.NoNodeError, MissingError, "there is no node {path}"),
     (kazoo_exceptions.NodeExistsError, ExistsError, "there is a node {path} already"),
-    (kazoo_exceptions.BadVersionError, ConflictError, "{path} does not have the version that was expected"),
-    (kazoo_exceptions.NotEmptyError, NotEmptyError, "{path} cannot be deleted: there are nodes below it"),
+    (kazoo_exceptions.BadVersionError, ConflictError, "{path} does not have the expected version"),
+    (kazoo_exceptions.NotEmptyError, NotEmptyError, "{path} cannot be deleted: it has children"),
     (
         kazoo_exceptions.NoChildrenForEphemeralsError,
         StoreError,
-        "the node above {path} is ephemeral: there can be no node below it",
+        "{path} cannot be created: its parent is ephemeral and cannot have children",
     ),
     (
         kazoo_exceptions.NoAuthError,
@@ -48,23 +48,25 @@ _WORDS: tuple[tuple[type[Exception], type[StoreError], str], ...] = (
 
 
 def translated(error: Exception, path: str) -> StoreError:
-    """Return what a caller is told when kazoo raises.
+    """Return the error of the store for an exception of kazoo.
 
     >>> translated(kazoo_exceptions.NoNodeError(), "/jobs/a")
     MissingError('there is no node /jobs/a')
     """
-    if isinstance(error, _AWAY):
-        return DisconnectedError(f"ZooKeeper does not answer ({type(error).__name__}), asked about {path}")
-    for kind, ours, words in _WORDS:
+    if isinstance(error, _DISCONNECTED):
+        return DisconnectedError(
+            f"ZooKeeper does not answer ({type(error).__name__}) to the request for {path}"
+        )
+    for kind, store_error, message in _TRANSLATIONS:
         if isinstance(error, kind):
-            return ours(words.format(path=path))
-    return StoreError(f"ZooKeeper refused what was asked about {path}: {type(error).__name__}: {error}")
+            return store_error(message.format(path=path))
+    return StoreError(f"ZooKeeper rejected the request for {path}: {type(error).__name__}: {error}")
 
 
-def refused(operations: Sequence[Operation], results: Sequence[object]) -> ConflictError | None:
-    """Return which operation of a transaction was refused and why; None when all of it was done.
+def transaction_error(operations: Sequence[Operation], results: Sequence[object]) -> ConflictError | None:
+    """Return the rejected operation of a transaction and the reason; None when the transaction succeeded.
 
-    ZooKeeper marks those before it as rolled back, and those after it as not tried.
+    ZooKeeper marks the operations before it as rolled back, and those after it as not tried.
     """
     for operation, result in zip(operations, results, strict=False):
         if isinstance(result, Exception) and not isinstance(
@@ -73,5 +75,5 @@ def refused(operations: Sequence[Operation], results: Sequence[object]) -> Confl
             cause = translated(result, operation.path)
             return ConflictError(f"refused to {describe(operation)}: {cause}", operation)
     if any(isinstance(result, Exception) for result in results):
-        return ConflictError("ZooKeeper refused the transaction and did not say which operation was why")
+        return ConflictError("ZooKeeper rejected the transaction without naming the operation that failed")
     return None

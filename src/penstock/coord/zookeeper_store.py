@@ -1,6 +1,6 @@
 """The store on ZooKeeper through kazoo.
 
-Watchers and listeners are called by a thread of their own, so that kazoo's threads never run user callbacks.
+A separate thread calls watchers and listeners, so that kazoo's threads never run callbacks of the caller.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from penstock.coord.coordination_store import (
     check_path,
     check_size,
 )
-from penstock.coord.zookeeper_errors import refused, translated
+from penstock.coord.zookeeper_errors import transaction_error, translated
 from penstock.errors import SettingError
 
 _log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Calls functions one after the other, in the order in which they were posted, in a thread of its own."""
+    """Calls posted functions in order, in its own thread."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -52,11 +52,11 @@ class Notifier:
         self._thread.start()
 
     def post(self, call: Callable[[], None]) -> None:
-        """Have a function called soon; returns at once."""
+        """Queue a function to be called; returns at once."""
         self._calls.put(call)
 
     def close(self, timeout: float) -> None:
-        """Call what was posted before, then end; waits for that no longer than ``timeout``."""
+        """End the thread after all queued calls; wait for that at most ``timeout`` seconds."""
         self._calls.put(None)
         if threading.current_thread() is not self._thread:
             self._thread.join(timeout)
@@ -70,10 +70,10 @@ class Notifier:
 
 
 IDENTITY = "penstock"
-"""The user whose password opens the nodes."""
+"""The user name with which clients authenticate."""
 
 
-# kazoo logs each request at level DEBUG, with password and data, and each attempt to connect as a warning.
+# kazoo logs each request with password and data at level DEBUG, and each connection attempt as a warning.
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.addFilter(lambda record: record.levelno >= logging.ERROR)
 
@@ -82,7 +82,7 @@ T = TypeVar("T")
 
 
 class _Once:
-    """A watcher for kazoo; set in two places, it still fires once."""
+    """A watcher for kazoo that fires only once, even if it is set in two requests."""
 
     def __init__(self, watcher: Watcher, notifier: Notifier) -> None:
         self._watcher: Watcher | None = watcher
@@ -95,11 +95,11 @@ class _Once:
 
 
 class ZooKeeperStore:
-    """A session with ZooKeeper; made by :meth:`connect`.
+    """A session with ZooKeeper, created by :meth:`connect`.
 
-    kazoo connects again for ever, and goes on with a new session when the old one has expired. It drops all
-    watches whenever the connection breaks, and calls their watchers. No operation waits longer than
-    ``timeout``: while there is no connection it waits for one that long, and raises DisconnectedError then.
+    kazoo reconnects without limit, and starts a new session when the old one has expired. Whenever the
+    connection breaks, it drops all watches and calls their watchers. No operation takes longer than
+    ``timeout``: without a connection, it waits for one that long and then raises DisconnectedError.
     """
 
     def __init__(self, client: KazooClient, acl: list[ACL], root: str, timeout: float) -> None:
@@ -125,15 +125,15 @@ class ZooKeeperStore:
         session_seconds: float = 6.0,
         timeout: float = 10.0,
     ) -> ZooKeeperStore:
-        """Connect to ``host:port,host:port,…`` and make the root if it is not there.
+        """Connect to ``host:port,host:port,…`` and create the root if it does not exist.
 
-        Only clients with the password can read and change the nodes that are made.
+        Only clients with the password can read and change the created nodes.
         Raises DisconnectedError when no server answers, SettingError when the root belongs to another client.
         """
         check_path(root)
         acl = [make_digest_acl(IDENTITY, password, all=True)]
         if "/" in hosts:
-            raise SettingError(f"{hosts!r} must be host:port,host:port: a path is given as the root")
+            raise SettingError(f"{hosts!r} must be host:port,host:port, without a path: set that as the root")
         try:
             client = KazooClient(
                 hosts=hosts,
@@ -144,12 +144,12 @@ class ZooKeeperStore:
                 logger=_kazoo_log,
             )
         except (ValueError, KazooException) as error:
-            raise SettingError(f"{hosts!r} are not the addresses of ZooKeeper servers: {error}") from None
+            raise SettingError(f"{hosts!r} is not a list of ZooKeeper addresses: {error}") from None
         store = cls(client, acl, root, timeout)
         try:
             client.start_async()
             if not store._connected.wait(timeout):
-                raise DisconnectedError(f"no ZooKeeper server of {hosts} answered within {timeout:g} seconds")
+                raise DisconnectedError(f"no ZooKeeper server at {hosts} answered within {timeout:g} seconds")
             store._prepare_root()
         except BaseException:
             store.close()
@@ -158,16 +158,16 @@ class ZooKeeperStore:
 
     @property
     def session(self) -> Session:
-        """How the session stands now."""
+        """The current state of the session."""
         return self._session
 
     @property
     def session_id(self) -> int:
-        """The id that ephemeral nodes of this session have as ``owner``; 0 while there is no session."""
+        """The id that ephemeral nodes of this session have as ``owner``; 0 without a session."""
         return self._session_id
 
     def listen(self, listener: Callable[[Session], None]) -> None:
-        """Have a function called, in a thread of the store, when the session stands otherwise."""
+        """Register a function to be called, in a thread of the store, on state changes of the session."""
         self._listeners.append(listener)
 
     def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
@@ -175,119 +175,120 @@ class ZooKeeperStore:
         return self._get(path, self._once(watch), self._deadline())
 
     def children(self, path: str, watch: Watcher | None = None) -> list[str]:
-        """Return the names below a node, sorted; none when it is not there."""
+        """Return the names of a node's children, sorted; empty when the node does not exist."""
         return self._children(path, self._once(watch), self._deadline())
 
     def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
-        """Yield several nodes; all requests are sent before the first answer is waited for."""
+        """Yield several nodes; all requests are sent before waiting for the first answer."""
         return self._many(reads, self._client.get_async, _node_or_none, self._get)
 
     def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
-        """Yield the names below several nodes, likewise."""
+        """Yield the names of the children of several nodes, like :meth:`get_many`."""
         return self._many(reads, self._client.get_children_async, _names, self._children)
 
     def _get(self, path: str, once: _Once | None, deadline: float) -> StoredNode | None:
-        place = self._place(path)
+        full_path = self._full_path(path)
         while True:
             try:
-                return _node(self._read(partial(self._client.get_async, place, once), path, deadline))
+                return _node(self._read(partial(self._client.get_async, full_path, once), path, deadline))
             except MissingError:
-                if once is None or not self._appeared(place, once, path, deadline):
+                if once is None or not self._watch_creation(full_path, once, path, deadline):
                     return None
 
     def _children(self, path: str, once: _Once | None, deadline: float) -> list[str]:
-        place = self._place(path)
+        full_path = self._full_path(path)
         while True:
             try:
                 return sorted(
-                    self._read(partial(self._client.get_children_async, place, once), path, deadline)
+                    self._read(partial(self._client.get_children_async, full_path, once), path, deadline)
                 )
             except MissingError:
-                if once is None or not self._appeared(place, once, path, deadline):
+                if once is None or not self._watch_creation(full_path, once, path, deadline):
                     return []
 
     def _many(
         self,
         reads: Sequence[Read],
-        ask: Callable[..., Any],
-        made: Callable[[Any], T],
-        alone: Callable[[str, _Once | None, float], T],
+        send: Callable[..., Any],
+        convert: Callable[[Any], T],
+        read_one: Callable[[str, _Once | None, float], T],
     ) -> Iterator[T]:
-        """Ask for all, then take the answers one by one; ``alone`` asks again where there was none.
+        """Send all requests, then yield the results; ``read_one`` repeats a request without an answer.
 
-        ``made`` makes of an answer what is returned, of None what stands for a node that is not there.
+        ``convert`` makes a result from an answer, or from None for a missing node.
         """
         if not reads:
             return
-        wanted = [(path, self._place(path), self._once(watch)) for path, watch in reads]
+        wanted = [(path, self._full_path(path), self._once(watch)) for path, watch in reads]
         self._await_connection(reads[0][0], self._deadline())
-        answers = [ask(place, once) for _, place, once in wanted]
-        for (path, place, once), answer in zip(wanted, answers, strict=True):
+        answers = [send(full_path, once) for _, full_path, once in wanted]
+        for (path, full_path, once), answer in zip(wanted, answers, strict=True):
             deadline = self._deadline()
             try:
                 found = answer.get(timeout=self._timeout)
             except NoNodeError:
-                there = once is not None and self._appeared(place, once, path, deadline)
-                yield alone(path, once, deadline) if there else made(None)
+                exists = once is not None and self._watch_creation(full_path, once, path, deadline)
+                yield read_one(path, once, deadline) if exists else convert(None)
             except ConnectionLoss:
-                yield alone(path, once, deadline)  # It may be back, and what is only read may be asked twice.
+                yield read_one(path, once, deadline)  # The connection may be restored; reads can be repeated.
             except (KazooException, KazooTimeoutError) as error:
                 raise translated(error, path) from error
             else:
-                yield made(found)
+                yield convert(found)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node, and lasting empty ones above it as needed."""
-        place, deadline = self._place(path), self._deadline()
+        """Create a node, and missing parents as empty persistent nodes."""
+        full_path, deadline = self._full_path(path), self._deadline()
         check_size(path, data)
-        request = partial(self._client.create_async, place, data, acl=self._acl, ephemeral=ephemeral)
+        request = partial(self._client.create_async, full_path, data, acl=self._acl, ephemeral=ephemeral)
         while True:
             try:
-                self._ask(request, path, deadline)
+                self._request(request, path, deadline)
                 return
             except MissingError:
                 for above in ancestors(path):
-                    self._make(self._place(above), deadline)
+                    self._ensure(self._full_path(above), deadline)
 
     def set(self, path: str, data: bytes, *, version: int | None = None) -> int:
         """Set a node's data and return its new version."""
         check_size(path, data)
-        request = partial(self._client.set_async, self._place(path), data, _or_any(version))
-        return int(self._ask(request, path, self._deadline()).version)
+        request = partial(self._client.set_async, self._full_path(path), data, _or_any(version))
+        return int(self._request(request, path, self._deadline()).version)
 
     def delete(self, path: str, *, version: int | None = None) -> None:
         """Delete a node."""
-        request = partial(self._client.delete_async, self._place(path), _or_any(version))
-        self._ask(request, path, self._deadline())
+        request = partial(self._client.delete_async, self._full_path(path), _or_any(version))
+        self._request(request, path, self._deadline())
 
     def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing."""
+        """Apply all operations or none."""
         check_operations(operations)
         transaction = self._client.transaction()
         for operation in operations:
-            place = self._place(operation.path)
+            full_path = self._full_path(operation.path)
             if isinstance(operation, Create):
-                transaction.create(place, operation.data, acl=self._acl, ephemeral=operation.ephemeral)
+                transaction.create(full_path, operation.data, acl=self._acl, ephemeral=operation.ephemeral)
             elif isinstance(operation, Put):
-                transaction.set_data(place, operation.data, _or_any(operation.version))
+                transaction.set_data(full_path, operation.data, _or_any(operation.version))
             elif isinstance(operation, Check):
-                transaction.check(place, operation.version)
+                transaction.check(full_path, operation.version)
             else:
-                transaction.delete(place, _or_any(operation.version))
-        error = refused(operations, self._ask(transaction.commit_async, "a transaction", self._deadline()))
+                transaction.delete(full_path, _or_any(operation.version))
+        results = self._request(transaction.commit_async, "a transaction", self._deadline())
+        error = transaction_error(operations, results)
         if error is not None:
             raise error
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes are gone at once if a server can be reached."""
+        """End the session; its ephemeral nodes are deleted at once if a server can be reached."""
         if self._closing:
             return
         self._closing = True
-        # Ending waits for a connection attempt that is under way, for as long as that takes.
+        # Stopping the client waits for a connection attempt in progress, however long it takes.
         ending = threading.Thread(target=self._end, name="penstock-store-end", daemon=True)
         ending.start()
         ending.join(self._timeout)
-        self._stands(Session.CLOSED)
+        self._set_session(Session.CLOSED)
         self._notifier.close(1.0)
 
     def _end(self) -> None:
@@ -295,49 +296,51 @@ class ZooKeeperStore:
             self._client.stop()
             self._client.close()
         except Exception as error:
-            _log.warning("the ZooKeeper client did not end as it should: %s", error)
+            _log.warning("the ZooKeeper client did not stop properly: %s", error)
 
     def _prepare_root(self) -> None:
-        """Make the root unless it is there, and see that it is ours alone."""
+        """Create the root if it does not exist, and check that only this key has access to it."""
         if not self._root:
             return
         root, deadline = self._root, self._deadline()
         try:
-            for place in [*ancestors(root), root]:
-                if self._read(partial(self._client.exists_async, place), place, deadline) is None:
-                    self._make(place, deadline)
+            for path in [*ancestors(root), root]:
+                if self._read(partial(self._client.exists_async, path), path, deadline) is None:
+                    self._ensure(path, deadline)
             acl, _ = self._read(partial(self._client.get_acls_async, root), root, deadline)
         except DisconnectedError:
             raise
         except StoreError as error:
             raise SettingError(
-                f"this key cannot open {root} in ZooKeeper: use the one it was made with, or another root"
+                f"this key cannot open {root} in ZooKeeper: use the key it was created with, or another root"
                 f" ({error})"
             ) from None
         if acl != self._acl:
             raise SettingError(f"{root} in ZooKeeper is open to others than this cluster: use another root")
 
-    def _make(self, place: str, deadline: float) -> None:
-        """Make a node that may be there already."""
+    def _ensure(self, full_path: str, deadline: float) -> None:
+        """Create a node unless it exists."""
         try:
-            self._ask(partial(self._client.create_async, place, b"", acl=self._acl), place, deadline)
+            self._request(
+                partial(self._client.create_async, full_path, b"", acl=self._acl), full_path, deadline
+            )
         except ExistsError:
             return
 
-    def _appeared(self, place: str, once: _Once, path: str, deadline: float) -> bool:
-        """Watch for a node that was not there; whether it is there by now."""
-        return self._read(partial(self._client.exists_async, place, once), path, deadline) is not None
+    def _watch_creation(self, full_path: str, once: _Once, path: str, deadline: float) -> bool:
+        """Set a watch on a node that did not exist; return whether it exists now."""
+        return self._read(partial(self._client.exists_async, full_path, once), path, deadline) is not None
 
     def _read(self, request: Request, path: str, deadline: float) -> Any:
-        """Ask for something that may be asked twice: a broken connection costs time only."""
+        """Send a read request, and repeat it when the connection breaks."""
         while True:
             try:
-                return self._ask(request, path, deadline)
+                return self._request(request, path, deadline)
             except DisconnectedError as error:
                 if not isinstance(error.__cause__, ConnectionLoss):
                     raise
 
-    def _ask(self, request: Request, path: str, deadline: float) -> Any:
+    def _request(self, request: Request, path: str, deadline: float) -> Any:
         self._await_connection(path, deadline)
         try:
             return request().get(timeout=max(0.0, deadline - time.monotonic()))
@@ -345,29 +348,31 @@ class ZooKeeperStore:
             raise translated(error, path) from error
 
     def _await_connection(self, path: str, deadline: float) -> None:
-        # A request that kazoo gets while there is no connection stays in its queue, and is sent whenever
-        # there is one, long after the caller was told otherwise. kazoo says that it is not connected before
-        # it fails what is under way, and calls listeners after that.
+        # Without a connection, kazoo queues a request and sends it on reconnection, possibly long after the
+        # caller got an error. When a connection breaks, kazoo first clears its connected flag, then fails the
+        # requests in progress, and calls listeners last: so check the flag too.
         while not self._closing:
             if not self._connected.wait(max(0.0, deadline - time.monotonic())):
                 break
             if self._client.connected:
                 return
             time.sleep(0.001)
-        self._revive()
-        raise DisconnectedError(f"no connection to ZooKeeper ({self._session.value}), asked about {path}")
+        self._restart_if_closed()
+        raise DisconnectedError(
+            f"no connection to ZooKeeper ({self._session.value}) for the request for {path}"
+        )
 
-    def _revive(self) -> None:
-        """Start kazoo again if its thread ended by an error inside it."""
+    def _restart_if_closed(self) -> None:
+        """Restart kazoo if its thread was ended by an internal error."""
         if not self._closing and self._client.client_state == KeeperState.CLOSED:
-            self._notifier.post(self._start_again)
+            self._notifier.post(self._restart)
 
-    def _start_again(self) -> None:
+    def _restart(self) -> None:
         if not self._closing and self._client.client_state == KeeperState.CLOSED:
             self._client.start_async()
             self._connected.wait(1.0)
 
-    def _place(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         check_path(path)
         return (self._root or "/") if path == "/" else self._root + path
 
@@ -381,19 +386,19 @@ class ZooKeeperStore:
         """Called by kazoo's connection thread."""
         if state == KazooState.CONNECTED:
             self._session_id = self._client.client_id[0]
-            self._stands(Session.CONNECTED)
+            self._set_session(Session.CONNECTED)
             self._connected.set()
             return
         self._connected.clear()
         if state == KazooState.SUSPENDED:
-            self._stands(Session.SUSPENDED)
+            self._set_session(Session.SUSPENDED)
             return
         self._session_id = 0
         if not self._closing:
-            self._stands(Session.LOST)
-            self._revive()
+            self._set_session(Session.LOST)
+            self._restart_if_closed()
 
-    def _stands(self, session: Session) -> None:
+    def _set_session(self, session: Session) -> None:
         if session is not self._session and self._session is not Session.CLOSED:
             self._session = session
             level = logging.INFO if session in (Session.CONNECTED, Session.CLOSED) else logging.WARNING

@@ -1,1 +1,1 @@
-"""Shared by the daemons and workers: the step loop, a worker's folder, a worker's link to the store."""
+"""Code shared by daemons and workers: the step loop, a worker's folder, a worker's link to the store."""

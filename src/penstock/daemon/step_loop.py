@@ -13,24 +13,24 @@ from penstock.process_logs.process_log import get_logger
 _log = get_logger(__name__)
 
 LEAST_PAUSE = 0.05
-"""Seconds between two steps, however many changes there are."""
+"""Minimum number of seconds between two steps, however many changes there are."""
 MOST_PAUSE = 2.0
-"""Seconds after which a step is due at the latest when something has changed."""
-_TIMES = 5
-"""A daemon rests this many times as long as its step has computed: it uses a sixth of a core at the most."""
+"""Maximum number of seconds from a change to the next step."""
+_PAUSE_FACTOR = 5
+"""The pause after a step as a multiple of its processor time: a daemon uses at most a sixth of a core."""
 
 
 def pause_after(seconds: float) -> float:
-    """Return how long to wait before the next step after one that took so many seconds of processor time.
+    """Return how long to wait after a step that took ``seconds`` of processor time.
 
     >>> [pause_after(seconds) for seconds in (0.001, 0.1, 3.0)]
     [0.05, 0.5, 2.0]
     """
-    return min(max(LEAST_PAUSE, _TIMES * seconds), MOST_PAUSE)
+    return min(max(LEAST_PAUSE, _PAUSE_FACTOR * seconds), MOST_PAUSE)
 
 
 class FatalError(SettingError):
-    """A daemon must not run on, and would fail in the same way if it were started again."""
+    """A daemon must stop, and would fail in the same way if it were restarted."""
 
 
 def run_step_loop(
@@ -44,11 +44,11 @@ def run_step_loop(
     elapsed: Callable[[], float] = time.monotonic,
     computed: Callable[[], float] = time.thread_time,
 ) -> None:
-    """Call ``step`` with the time whenever ``wake`` is set, or after ``tick`` seconds, until ``stop`` is.
+    """Call ``step`` with the time when ``wake`` is set, or after ``tick`` seconds, until ``stop`` is set.
 
-    Changes that come right after a step wait for a pause, and are then handled together. A change after a
-    rest is handled at once, and so is one that sets ``hurry`` as well.
-    Raises FatalError if a step does; whatever else a step raises is logged.
+    After a step there is a pause, and all changes during the pause are handled together by the next step.
+    Setting ``hurry`` together with ``wake`` ends the pause. Raises FatalError if a step does; other errors of
+    a step are logged.
     """
     while not stop.is_set():
         wake.clear()
@@ -60,7 +60,7 @@ def run_step_loop(
         except DisconnectedError as error:
             _log.warning("the store cannot be reached", reason=str(error))
         except FatalError as error:
-            _log.error("ends", reason=str(error))
+            _log.error("daemon stops", reason=str(error))
             raise
         except Exception:
             _log.exception("a step failed")

@@ -1,7 +1,7 @@
-"""A worker's link to the store, in a thread of its own, so that an unreachable store does not delay the job.
+"""A worker's link to the store, in a separate thread, so that an unreachable store does not delay the job.
 
-The thread keeps the worker's ephemeral node as the worker wants it, and what the store says of the job's
-assignment and its other workers. While the store is away, what it said last stands.
+The thread writes the worker's state to its ephemeral node, and reads the job's assignment and its other
+workers. While the store cannot be reached, the last values read remain valid.
 """
 
 from __future__ import annotations
@@ -25,76 +25,78 @@ from penstock.process_logs.process_log import get_logger
 _log = get_logger(__name__)
 
 _PROGRESS_SECONDS = 60.0
-"""How often, at the most, progress alone is told: the node's report has it sooner, while there is one."""
+"""Minimum time between two writes that only change progress, which the node's report contains sooner."""
 _RETRY_SECONDS = 0.5
-_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 1.0
 
 
 class StoreLink:
-    """Tells the store of a worker, and the worker of the store."""
+    """Publishes a worker's state in the store, and reads what the worker needs from there."""
 
     def __init__(self, connect: Callable[[], Store], assignment: Assignment, info: WorkerInfo) -> None:
         self._connect = connect
         self._job = info.job
         self._name = f"{info.revision}-{info.attempt}"
         self._path = store_paths.worker(info.job, info.revision, info.attempt)
-        self._wanted = info
-        self._told: WorkerInfo | None = None
-        self._told_at = 0.0
+        self._current = info
+        self._published: WorkerInfo | None = None
+        self._published_at = 0.0
         self._result: Result | None = None
-        self._armed: set[str] = set()
+        self._watched: set[str] = set()
         self._stale = True
         self._closing = False
         self._trouble = ""
-        self._keeps = assignment.settings.data_location == "node"
+        self._keeps_data = assignment.settings.data_location == "node"
         self._assignment = assignment
-        self._kept: BackupStatus | None = None
+        self._new_backup_status: BackupStatus | None = None
         self._changed = threading.Condition()
         self.view = WorkerView(assignment, known=False)
-        """What the store said when it last answered."""
+        """The assignment and the other workers, as last read."""
         self.location: BackupLocation | None = None
-        """For a job whose data is with its node: who keeps a copy."""
+        """Where the backup goes, for a job that keeps its data on its node."""
         self.outdated = False
-        """Whether another worker has said where the data is, and that counts."""
+        """Whether a backup status was rejected because another worker has the job's data now."""
         self.kept: BackupStatus | None = None
-        """What was known of its data before this worker said anything."""
+        """The backup status of the job's data before this worker wrote one."""
         self._thread = threading.Thread(target=self._run, name="store", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
+        """Start the thread, which connects to the store."""
         self._thread.start()
 
     def tell(self, info: WorkerInfo) -> None:
-        """Have the store know how the worker is doing, in time."""
+        """Publish the worker's state as soon as possible."""
         with self._changed:
-            self._wanted = info
+            self._current = info
             self._changed.notify_all()
 
     def wait_worker_info(self, timeout: float) -> bool:
-        """Wait until the store knows what it was told last, and whether it came to that."""
+        """Wait until the last state is published; return whether it was in time."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._told == self._wanted, timeout)
+            return self._changed.wait_for(lambda: self._published == self._current, timeout)
 
     def set_backup_status(self, kept: BackupStatus) -> None:
-        """Have the store know where the job's data is."""
+        """Publish where the job's data is."""
         with self._changed:
-            self._kept = kept
+            self._new_backup_status = kept
             self._changed.notify_all()
 
     def wait_backup_status(self, timeout: float) -> bool:
-        """Wait until the store knows that, and whether it came to it and is what counts."""
+        """Wait until the last backup status is published; return whether it was in time and not rejected."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._kept is None, timeout) and not self.outdated
+            return (
+                self._changed.wait_for(lambda: self._new_backup_status is None, timeout) and not self.outdated
+            )
 
     def end(self, result: Result, timeout: float) -> bool:
-        """Write how the job has ended, and say whether the store has it."""
+        """Publish how the job has ended; return whether it was in time."""
         with self._changed:
             self._result = result
             self._changed.notify_all()
             return self._changed.wait_for(lambda: self._result is None, timeout)
 
     def close(self, timeout: float = 5.0) -> None:
-        """Leave the store; the worker's node goes at once."""
+        """Close the session; the worker's ephemeral node is removed immediately."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -108,72 +110,74 @@ class StoreLink:
                 if store is None:
                     store = self._connect()
                     store.listen(self._session_changed)
-                self._catch_up(store)
+                self._synchronise(store)
             except PenstockError as error:
-                self._note(str(error))
-                self._wake(None)
-                self._doze(_RETRY_SECONDS)
+                self._log_trouble(str(error))
+                self._mark_stale(None)
+                self._wait_to_retry(_RETRY_SECONDS)
                 continue
-            self._note("")
+            self._log_trouble("")
             with self._changed:
-                self._changed.wait_for(self._has_work, _LOOK_SECONDS)
+                self._changed.wait_for(self._has_work, _CHECK_SECONDS)
         if store is not None:
             with suppress(StoreError):
                 store.close()
 
     def _has_work(self) -> bool:
-        told = self._result is None and self._kept is None
-        return self._closing or self._stale or not told or self._has_news()
+        written = self._result is None and self._new_backup_status is None
+        return self._closing or self._stale or not written or self._has_unpublished()
 
-    def _has_news(self) -> bool:
-        due = time.monotonic() - self._told_at >= _PROGRESS_SECONDS
-        return self._told != self._wanted and (due or not same_but_progress(self._told, self._wanted))
+    def _has_unpublished(self) -> bool:
+        due = time.monotonic() - self._published_at >= _PROGRESS_SECONDS
+        return self._published != self._current and (
+            due or not same_but_progress(self._published, self._current)
+        )
 
-    def _note(self, trouble: str) -> None:
-        """Log that the store is away, and that it is back."""
+    def _log_trouble(self, trouble: str) -> None:
+        """Log when the store becomes unreachable, and when it is reachable again."""
         if trouble and not self._trouble:
             _log.warning("store unreachable", reason=trouble)
         elif self._trouble and not trouble:
             _log.info("store reachable again")
         self._trouble = trouble
 
-    def _doze(self, seconds: float) -> None:
+    def _wait_to_retry(self, seconds: float) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closing, seconds)
 
     def _session_changed(self, session: Session) -> None:
         if session is not Session.CLOSED:
-            self._wake(None)
+            self._mark_stale(None)
 
-    def _wake(self, key: str | None) -> None:
-        """Look at the store again: something in it has changed, or the session has."""
+    def _mark_stale(self, key: str | None) -> None:
+        """Note that a node of the store has changed; or, without a key, that the session has."""
         with self._changed:
             if key is None:
-                self._told = None
-                self._armed.clear()
+                self._published = None
+                self._watched.clear()
             else:
-                self._armed.discard(key)
+                self._watched.discard(key)
             self._stale = True
             self._changed.notify_all()
 
-    def _catch_up(self, store: Store) -> None:
+    def _synchronise(self, store: Store) -> None:
         with self._changed:
             stale, self._stale = self._stale, False
-            wanted, result, news = self._wanted, self._result, self._has_news()
-            kept = self._kept
+            current, result, unpublished = self._current, self._result, self._has_unpublished()
+            kept = self._new_backup_status
         if stale:
-            if self._keeps:
-                self._look_at_data(store)
-            self.view = self._look(store)
-        # A worker whose job was ended meanwhile does not come back.
-        if news and (self._told is not None or self.view.assignment is not None):
-            self._tell(store, wanted)
+            if self._keeps_data:
+                self._read_data_location(store)
+            self.view = self._read_view(store)
+        # A worker whose job was unassigned does not register, nor again after the loss of its session.
+        if unpublished and (self._published is not None or self.view.assignment is not None):
+            self._publish(store, current)
         if kept is not None:
             if not write_backup_status(store, kept, self._is_elsewhere):
                 self.outdated = True
-                _log.warning("not said where the data is", reason="another worker has")
+                _log.warning("backup status not written", reason="another worker has the job's data now")
             with self._changed:
-                self._kept = None if self._kept is kept else self._kept
+                self._new_backup_status = None if self._new_backup_status is kept else self._new_backup_status
                 self._changed.notify_all()
         if result is not None:
             put_result(store, result)
@@ -181,7 +185,7 @@ class StoreLink:
                 self._result = None
                 self._changed.notify_all()
 
-    def _look(self, store: Store) -> WorkerView:
+    def _read_view(self, store: Store) -> WorkerView:
         path = f"{store_paths.ASSIGNMENTS}/{self._job}"
         node = store.get(path, self._watch(path))
         assignment = self._read_assignment(node.data) if node is not None else None
@@ -197,21 +201,21 @@ class StoreLink:
         return WorkerView(assignment, tuple(others))
 
     def _read_assignment(self, data: bytes) -> Assignment | None:
-        """Return the assignment, or the last one that could be read: the job was not ended by another."""
+        """Return the assignment; if it cannot be decoded, the last one: that must not end the job."""
         try:
             return decode(Assignment, data)
         except DocumentError as error:
-            _log.error("assignment cannot be read: the worker runs on as it is", reason=str(error))
+            _log.error("assignment cannot be read: the worker continues unchanged", reason=str(error))
             return self.view.assignment or self._assignment
 
     def _is_elsewhere(self, known: BackupStatus) -> bool:
-        """Whether somebody has worked on the data elsewhere since this worker looked."""
-        node, seen = self._wanted.node, self.kept.number if self.kept is not None else 0
+        """Return whether another worker has changed the data on another node since this worker started."""
+        node, seen = self._current.node, self.kept.number if self.kept is not None else 0
         return is_elsewhere(self._assignment, node, known) or (
             known.origin != node and not is_forgotten(self._assignment, known) and known.number > seen
         )
 
-    def _look_at_data(self, store: Store) -> None:
+    def _read_data_location(self, store: Store) -> None:
         path = f"{store_paths.LOCATIONS}/{self._job}"
         node = store.get(path, self._watch(path))
         found: BackupLocation | None = None
@@ -222,17 +226,17 @@ class StoreLink:
             self.kept = read_backup_status(store, self._job)
 
     def _watch(self, key: str) -> Callable[[], None] | None:
-        """Return what is to be called when a node changes, unless that has been asked for already."""
+        """Return a watcher for a key of the store; None if one is set already."""
         with self._changed:
-            if key in self._armed:
+            if key in self._watched:
                 return None
-            self._armed.add(key)
-        return lambda: self._wake(key)
+            self._watched.add(key)
+        return lambda: self._mark_stale(key)
 
-    def _tell(self, store: Store, info: WorkerInfo) -> None:
+    def _publish(self, store: Store, info: WorkerInfo) -> None:
         node = store.get(self._path)
         if node is not None and node.owner != store.session_id:
-            # Of a session of this very worker that has ended: the servers will remove it, perhaps too late.
+            # Left by an expired session of this worker; the servers may remove it too late.
             with suppress(MissingError):
                 store.delete(self._path)
             node = None
@@ -241,12 +245,12 @@ class StoreLink:
         else:
             store.set(self._path, encode(info))
         with self._changed:
-            self._told, self._told_at = info, time.monotonic()
+            self._published, self._published_at = info, time.monotonic()
             self._changed.notify_all()
 
 
 def _read_worker(job: str, name: str, data: bytes) -> WorkerInfo:
-    """Return what another worker says of itself; of one that cannot be read, what its name tells.
+    """Decode the state of another worker; if that fails, return what its name shows.
 
     >>> _read_worker("count", "3-1", b"{}").phase
     'unknown'

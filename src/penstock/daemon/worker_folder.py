@@ -3,11 +3,11 @@
 - ``instance.json``: what to start; written by the supervisor before the start.
 - ``process.json``: the process itself; written by the process launcher.
 - ``heartbeat``: the worker's state, about once a second; written by its main loop.
-- ``pulse``: that the process is alive; written by a thread of the worker while its start takes time.
+- ``pulse``: that the process is alive; written by a thread of the worker while it starts.
 - ``exit.json``: outcome and reason; written by the worker before it ends.
 
-Supervisor and worker both use this module and nothing else to talk to each other. It starts and ends no
-process. The files ``asked``, ``killed`` and ``counted`` belong to the supervisor's ``node_instances``.
+Supervisor and worker communicate only through this module, which neither starts nor ends processes. The files
+``asked``, ``killed`` and ``counted`` belong to the supervisor's ``node_instances``.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ T = TypeVar("T")
 INSTANCE_FILE = "instance.json"
 HEARTBEAT_FILE = "heartbeat"
 PULSE_FILE = "pulse"
-"""Written by a thread of a worker while its main loop cannot say that it is well."""
+"""Written by a thread of a worker while its main loop cannot write heartbeats."""
 EXIT_FILE = "exit.json"
 LOG_FILE = "log.jsonl"
 OUTPUT_FILE = "output.log"
-"""What Java prints, and programs and libraries that user code calls. What its Python prints is elsewhere:
-:mod:`penstock.process_logs.user_output`."""
+"""Output of Java, and of programs and native libraries that user code calls. The output of Python code goes
+to other files: :mod:`penstock.process_logs.user_output`."""
 WORKER = "worker"
-"""How the process of a worker is named in logs; an executor is named by its role."""
+"""The name of a worker's process in logs; an executor is named by its role."""
 
 EXIT_ENDED = 0
-"""The exit code of a worker that ended as it should: drained, stopped, superseded."""
+"""The exit code of a worker that ended normally: drained, stopped, superseded."""
 EXIT_FAILED = 1
-"""The exit code of a worker for which it is worth trying again."""
+"""The exit code of a worker that should be restarted."""
 EXIT_REFUSED = 3
-"""The exit code of a worker for which trying again is useless."""
+"""The exit code of a worker that would fail in the same way again."""
 
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """What a worker is told when it is started."""
+    """The configuration of a worker, written by its supervisor."""
 
     job: str
     node: str
@@ -64,12 +64,12 @@ class WorkerConfig:
     key_folder: str
     """The folder with the cluster's key."""
     storage: str
-    """The worker's home: the folder that all nodes share, or one of this node for data that is with it."""
+    """The worker's home: the folder shared by all nodes, or a folder of this node if it keeps the data."""
     bundle: str
-    """The folder with the job's code, which has been verified."""
+    """The folder with the job's verified code."""
     assignment: Assignment
     snapshots: str = ""
-    """The folder with the snapshots that this node keeps for others: this one may have been another."""
+    """The folder with the snapshots that this node keeps for other nodes, perhaps also of this job."""
 
 
 @dataclass(frozen=True)
@@ -82,39 +82,38 @@ class WorkerExit:
 
 
 def read_worker_config(folder: Path) -> WorkerConfig:
-    """Read what the supervisor has left; raises SettingError."""
+    """Read the configuration that the supervisor has written. Raises SettingError."""
     path = folder / INSTANCE_FILE
     try:
         read = of_plain(WorkerConfig, json.loads(path.read_text()))
     except (OSError, ValueError, DocumentError) as error:
-        raise SettingError(f"{path} does not say what to run: {error}") from error
+        raise SettingError(f"{path} is not the configuration of a worker: {error}") from error
     assert isinstance(read, WorkerConfig)
     return read
 
 
 def write_heartbeat(folder: Path, info: WorkerInfo) -> None:
-    """Say that the worker is alive, and how it is doing.
+    """Write the worker's state and the time by the monotonic clock.
 
-    When that was is in the file as well: the machine's own clock is the same for all its processes, and
-    nobody sets it.
+    That clock is the same for all processes of the machine, and is never set.
     """
     content = {**json.loads(encode(info)), "monotonic": time.monotonic()}
     write_private(folder / HEARTBEAT_FILE, json.dumps(content, sort_keys=True))
 
 
 def write_pulse(folder: Path) -> None:
-    """Say that the process of a worker lives, whatever its main loop does."""
+    """Note that the process of a worker is alive, whether or not its main loop makes progress."""
     write_private(folder / PULSE_FILE, json.dumps({"monotonic": time.monotonic()}))
 
 
 def write_exit(folder: Path, outcome: str, reason: str) -> None:
-    """Write how the worker has ended, unless that is written already."""
+    """Write how the worker has ended, unless it was written before."""
     if not (folder / EXIT_FILE).exists():
         write_private(folder / EXIT_FILE, json.dumps({"outcome": outcome, "reason": reason}).encode())
 
 
 def read_exit(folder: Path) -> WorkerExit | None:
-    """Return how a worker has ended, if it has had time to say so."""
+    """Return how a worker has ended; None if it has not written that."""
     try:
         read = of_plain(WorkerExit, json.loads((folder / EXIT_FILE).read_text()))
     except (OSError, ValueError, DocumentError):
@@ -127,10 +126,10 @@ _log = get_logger(__name__)
 
 
 class Pulse:
-    """A thread that leaves a sign of life in a worker's folder every second, for as long as it is shown.
+    """A thread that writes the pulse file to a worker's folder every second.
 
-    It proves that the process gets its share of the processor. That its main loop gets on is what heartbeats
-    are for: a start that takes too long is given up in spite of its pulse.
+    It shows that the process is alive and gets processor time. Only heartbeats show that the main loop makes
+    progress: a start that takes too long is aborted in spite of its pulse.
     """
 
     def __init__(self, folder: Path, every: float = 1.0) -> None:
@@ -141,7 +140,7 @@ class Pulse:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Show it while something takes time; inside of another such context nothing changes."""
+        """Write the pulse inside of the context; a nested context has no effect."""
         if self._thread is not None:
             yield
             return
@@ -152,31 +151,33 @@ class Pulse:
             self.stop()
 
     def start(self) -> None:
-        """Begin to show it."""
+        """Start writing the pulse."""
         if self._thread is None:
             self._over = threading.Event()
-            self._thread = threading.Thread(target=self._show, args=(self._over,), name="pulse", daemon=True)
+            self._thread = threading.Thread(
+                target=self._write_until, args=(self._over,), name="pulse", daemon=True
+            )
             self._thread.start()
 
     def stop(self) -> None:
-        """Show it no longer."""
+        """Stop writing the pulse."""
         thread, self._thread = self._thread, None
         self._over.set()
         if thread is not None:
             thread.join()
 
-    def _show(self, over: threading.Event) -> None:
+    def _write_until(self, over: threading.Event) -> None:
         while not over.is_set():
             try:
                 write_pulse(self._folder)
-            except OSError as error:  # A full disk, perhaps: it may have room again.
-                _log.warning("no sign of life written", reason=str(error))
+            except OSError as error:  # For example a full disk, which may have room again later.
+                _log.warning("pulse not written", reason=str(error))
             over.wait(self._every)
 
 
 @dataclass(frozen=True)
 class InstanceRecord:
-    """What a supervisor needs of ``instance.json``. The worker reads more of it."""
+    """The part of ``instance.json`` that a supervisor reads; the worker reads more."""
 
     job: str
     role: str
@@ -186,7 +187,7 @@ class InstanceRecord:
     started: float
     """Seconds since 1970."""
     monotonic: float | None = None
-    """The same by the machine's own clock; None if an older version has started it."""
+    """The same by the monotonic clock; None if an older version has started the process."""
     app_id: str = ""
     failures: int = 0
     size: tuple[int, int] | None = None
@@ -195,10 +196,10 @@ class InstanceRecord:
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What a worker has said last."""
+    """The last heartbeat of a worker."""
 
     version: tuple[int, int] = (0, 0)
-    """Of the file: it is read again only if that has changed."""
+    """The version of the file, which is read again only if this has changed."""
     at: float = 0.0
     phase: str = ""
     progress: Progress = field(default_factory=Progress)
@@ -215,9 +216,9 @@ def instance_folder_name(job: str, role: str, revision: int, attempt: int) -> st
 
 
 def read_instance_record(folder: Path) -> InstanceRecord | None:
-    """Return what a folder says of its process; None before it says anything.
+    """Return the record of a folder's process; None if there is none yet.
 
-    Raises DocumentError, OSError or ValueError when that cannot be read, which is not the same as nothing.
+    Raises DocumentError, OSError or ValueError when there is one that cannot be read.
     """
     try:
         text = (folder / INSTANCE_FILE).read_text()
@@ -226,7 +227,7 @@ def read_instance_record(folder: Path) -> InstanceRecord | None:
     found = cast(InstanceRecord, of_plain(InstanceRecord, json.loads(text)))
     named = instance_folder_name(found.job, found.role, found.revision, found.attempt)
     if named != folder.name:
-        raise DocumentError(f"{INSTANCE_FILE} is of {named}, and not of {folder.name}")
+        raise DocumentError(f"{INSTANCE_FILE} describes {named}, not {folder.name}")
     return found
 
 
@@ -238,7 +239,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def parse_json_object(text: str) -> dict[str, Any]:
-    """Return what a text holds as JSON; nothing if it is no object."""
+    """Parse a JSON object; return an empty one if the text is not a JSON object."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -247,7 +248,7 @@ def parse_json_object(text: str) -> dict[str, Any]:
 
 
 def file_version(path: Path) -> tuple[int, int] | None:
-    """Return what changes whenever a file is written: its time in nanoseconds and its inode; None without."""
+    """Return the modification time in nanoseconds and the inode of a file; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -256,7 +257,7 @@ def file_version(path: Path) -> tuple[int, int] | None:
 
 
 def decode_part(kind: type[T], given: Any) -> T | None:
-    """Return a part of a heartbeat; None when it has none, or one that cannot be read."""
+    """Decode a part of a heartbeat; None when it is missing or invalid."""
     try:
         return cast(T, of_plain(kind, given)) if given is not None else None
     except DocumentError:
@@ -264,7 +265,7 @@ def decode_part(kind: type[T], given: Any) -> T | None:
 
 
 def modified_at(path: Path) -> float:
-    """Return when a file was last written, by the time of day; 0 when there is none."""
+    """Return the modification time of a file in seconds since 1970; 0 if it does not exist."""
     try:
         return path.stat().st_mtime
     except OSError:

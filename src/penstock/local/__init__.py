@@ -1,1 +1,1 @@
-"""A whole cluster on one machine: its layout, the process that keeps it up, its shutdown."""
+"""A complete cluster on one machine: its layout, the process that keeps it running, its shutdown."""

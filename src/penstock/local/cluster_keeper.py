@@ -1,7 +1,7 @@
-"""Keeps the daemons of a cluster on this machine alive, as a service manager would on a real one.
+"""Restarts the daemons of a cluster on this machine when they die, as a service manager does.
 
-``python -m penstock.local.cluster_keeper CLUSTER_FOLDER`` does so in the background.
-It waits for descriptors that tell of a process's end: between two deaths it does nothing at all.
+``python -m penstock.local.cluster_keeper CLUSTER_FOLDER`` runs it in the background.
+It waits on process descriptors, so it uses no processor time while no process dies.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from penstock.processes.process_control import OsProcesses, ProcessError
 EXIT_REFUSED = 3
 """The exit code of a daemon that would fail in the same way each time."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
-_WELL_SECONDS = 60.0
-"""After running this long, a daemon counts as well."""
+_HEALTHY_SECONDS = 60.0
+"""After running this long, a daemon counts as healthy."""
 
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 Tell = Callable[[str], None]
 
 
 def pause_before(failures: int) -> float:
-    """How many seconds to wait before a daemon that has died so often in a row is started again.
+    """Return how many seconds to wait before restarting a daemon after so many failures in a row.
 
     >>> [pause_before(failures) for failures in (1, 2, 3, 7, 8)]
     [0.5, 1.0, 2.0, 30.0, 30.0]
@@ -42,19 +42,19 @@ def pause_before(failures: int) -> float:
 
 @dataclass
 class _KeptDaemon:
-    """What the keeper knows of one daemon."""
+    """The state of a daemon that the keeper runs."""
 
     daemon: Daemon
     descriptor: int | None = None
     began: float = 0.0
     failures: int = 0
     due: float | None = 0.0
-    """When it is started; None while it runs, or when it shall not be."""
+    """When to start it; None while it runs, or if it is not to be started again."""
     runs: bool = False
 
 
 class Keeper:
-    """Starts all daemons of a layout, and starts again what dies."""
+    """Starts all daemons of a layout, and restarts those that die."""
 
     def __init__(
         self,
@@ -75,18 +75,18 @@ class Keeper:
         os.set_blocking(self._wake_writer, False)
 
     def stop(self) -> None:
-        """Have :meth:`run` return; what it started runs on. May be called by any thread or signal handler."""
+        """Make :meth:`run` return; the daemons keep running. Any thread or signal handler may call it."""
         self._stopping = True
         with suppress(BlockingIOError):
             os.write(self._wake_writer, b"x")
 
     def run(self) -> None:
-        """Keep everything alive until told to stop."""
+        """Keep all daemons running until :meth:`stop` is called."""
         try:
             while not self._stopping:
                 self._start_due()
                 self._wait()
-                self._notice_deaths()
+                self._handle_deaths()
         finally:
             for kept in self._kept:
                 if kept.descriptor is not None:
@@ -107,7 +107,7 @@ class Keeper:
         daemon, folder = kept.daemon, Path(kept.daemon.folder)
         try:
             if not self._processes.alive(folder):
-                # Whatever the last one has left could hold its port.
+                # Processes left behind by the last one could occupy its port.
                 self._processes.kill_all(folder)
             found = self._processes.start(
                 daemon.argv, folder=folder, environment=self._environment, cwd=self._cluster
@@ -123,7 +123,7 @@ class Keeper:
         kept.descriptor = self._processes.descriptor(folder)
 
     def _wait(self) -> None:
-        """Wait for a death, for the next start, or for being woken."""
+        """Wait until a process dies, the next start is due, or :meth:`stop` is called."""
         poll = select.poll()
         poll.register(self._wake_reader, select.POLLIN)
         for kept in self._kept:
@@ -131,13 +131,13 @@ class Keeper:
                 poll.register(kept.descriptor, select.POLLIN)
         due = [kept.due for kept in self._kept if kept.due is not None]
         if any(kept.runs and kept.descriptor is None for kept in self._kept):
-            # It ended at once, or the system has no such descriptors.
-            due.append(time.monotonic() + _LOOK_SECONDS)
+            # The process ended at once, or the system does not support process descriptors.
+            due.append(time.monotonic() + _POLL_SECONDS)
         wait = max(0.0, min(due) - time.monotonic()) * 1000 + 1 if due else None
         if (self._wake_reader, select.POLLIN) in poll.poll(wait):
             os.read(self._wake_reader, 1024)
 
-    def _notice_deaths(self) -> None:
+    def _handle_deaths(self) -> None:
         for kept in self._kept:
             folder = Path(kept.daemon.folder)
             if kept.runs and not self._processes.alive(folder):
@@ -150,16 +150,16 @@ class Keeper:
         now = time.monotonic()
         how, where = describe_exit(code), Path(kept.daemon.folder) / "output.txt"
         if code == EXIT_REFUSED:
-            self._tell(f"{kept.daemon.name} {how}; it is not started again, see {where}")
+            self._tell(f"{kept.daemon.name} {how}; it is not restarted, see {where}")
             return
-        kept.failures = 1 if now - kept.began >= _WELL_SECONDS else kept.failures + 1
+        kept.failures = 1 if now - kept.began >= _HEALTHY_SECONDS else kept.failures + 1
         pause = pause_before(kept.failures)
         kept.due = now + pause
-        self._tell(f"{kept.daemon.name} {how}; it is started again in {pause:g} s, see {where}")
+        self._tell(f"{kept.daemon.name} {how}; it is restarted in {pause:g} s, see {where}")
 
 
 def describe_exit(code: int | None) -> str:
-    """Say how a process ended.
+    """Describe how a process ended.
 
     >>> describe_exit(-9), describe_exit(1), describe_exit(None)
     ('was ended by SIGKILL', 'ended with exit code 1', 'ended')
@@ -175,11 +175,11 @@ def describe_exit(code: int | None) -> str:
 
 
 def main() -> int:
-    """Keep the cluster of a folder until SIGTERM, which ends it, or SIGUSR1, which leaves it to another."""
+    """Keep the cluster of a folder running until SIGTERM, which ends it, or SIGUSR1, which does not."""
     cluster = Path(sys.argv[1])
     layout = read_layout(cluster)
     if layout is None:
-        _print(f"there is no cluster to keep in {cluster}")
+        _print(f"there is no cluster in {cluster}")
         return 1
     keeper = Keeper(layout, cluster, dict(os.environ), tell=_print)
     ending = threading.Event()

@@ -1,7 +1,7 @@
-"""A whole cluster on one machine: which daemons there are, where they listen, how each is started.
+"""The layout of a cluster on one machine: its daemons, their addresses, their command lines.
 
-Nodes have loopback addresses of their own, from 127.0.0.2 on, so that whatever runs on them can tell them
-apart. Everything else is on 127.0.0.1, with ports counted from one base.
+Each node has its own loopback address, from 127.0.0.2 on, so that all programs can distinguish nodes.
+Everything else is on 127.0.0.1, with ports counted from a base port.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ ROOT = "/penstock"
 KINDS = MASTER, SUPERVISOR, ZOOKEEPER = "master", "supervisor", "zookeeper"
 UP_FILE = "up.json"
 
-_AGENT, _ZOOKEEPER = 20, 40
-"""How far from the base the ports of supervisors and of ZooKeeper are."""
+_SUPERVISOR_OFFSET, _ZOOKEEPER_OFFSET = 20, 40
+"""The offsets from the base port of the ports of supervisors and of ZooKeeper."""
 _MOST_MASTERS, _MOST_NODES = 20, 200
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class LayoutOptions:
-    """What is asked for."""
+    """The options of ``penstock up`` that determine the layout."""
 
     nodes: int = 3
     masters: int = 2
     zookeepers: int = 3
     connect: str = ""
-    """An ensemble that runs already; then no ZooKeeper is started."""
+    """The servers of a running ZooKeeper; if given, none is started."""
     port: int = PORT
     cores: int = 1
     memory: int = 2 << 30
     racks: tuple[str, ...] = ()
     strategy: str = ""
-    """Who decides where jobs run that do not say."""
+    """The placement strategy of jobs that do not name one."""
     retain_days: float = 7.0
     """How many days a job is kept after it has ended."""
     retain_jobs: int = 1000
@@ -50,7 +50,7 @@ class LayoutOptions:
 
 @dataclass(frozen=True)
 class Daemon:
-    """One process of a cluster that is kept alive."""
+    """A process of a cluster that is restarted when it dies."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Daemon:
     folder: str
     host: str
     ports: tuple[int, ...]
-    """The one where it is asked first."""
+    """The main port first."""
     url: str = ""
 
 
@@ -75,7 +75,7 @@ class Layout:
     """Whether ZooKeeper is among the daemons."""
     started: float = 0.0
     pids: Mapping[str, Any] = field(default_factory=dict)
-    """By name of daemon, the pid it had last and when that process was created; ``keeper`` is among them."""
+    """The last pid of each daemon and the creation time of that process, by name."""
 
     def of(self, kind: str) -> tuple[Daemon, ...]:
         """Return the daemons of one kind."""
@@ -83,16 +83,16 @@ class Layout:
 
 
 ZooKeeperCommand = Callable[[int, Path], Sequence[str]]
-"""How server NUMBER is started, which keeps its data in a folder."""
+"""Returns the command line of the server with a number, which keeps its data in the folder."""
 
 
 def plan(
-    wishes: LayoutOptions, cluster: Path, storage: Path, zookeeper: ZooKeeperCommand, *, started: float = 0.0
+    options: LayoutOptions, cluster: Path, storage: Path, zookeeper: ZooKeeperCommand, *, started: float = 0.0
 ) -> Layout:
-    """Lay a cluster out. Nothing is started, and nothing is written. Raises SettingError."""
-    _check(wishes)
-    base = wishes.port
-    servers = 0 if wishes.connect else wishes.zookeepers
+    """Return the layout of a cluster. Starts and writes nothing. Raises SettingError."""
+    _check(options)
+    base = options.port
+    servers = 0 if options.connect else options.zookeepers
     daemons = [
         Daemon(
             name=f"zookeeper-{number}",
@@ -104,37 +104,37 @@ def plan(
         )
         for number in range(1, servers + 1)
     ]
-    connect = wishes.connect or ",".join(f"127.0.0.1:{daemon.ports[0]}" for daemon in daemons)
-    where = ("--connect", connect, "--root", ROOT, "--cluster-folder", str(cluster))
-    for number in range(1, wishes.masters + 1):
+    connect = options.connect or ",".join(f"127.0.0.1:{daemon.ports[0]}" for daemon in daemons)
+    common = ("--connect", connect, "--root", ROOT, "--cluster-folder", str(cluster))
+    for number in range(1, options.masters + 1):
         name, port = f"master-{number}", base + number - 1
-        listens = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
-        decides = ("--strategy", wishes.strategy) if wishes.strategy else ()
-        keeps = ("--retain-days", f"{wishes.retain_days:g}", "--retain-jobs", str(wishes.retain_jobs))
+        address = ("--name", name, "--host", "127.0.0.1", "--port", str(port))
+        strategy = ("--strategy", options.strategy) if options.strategy else ()
+        retention = ("--retain-days", f"{options.retain_days:g}", "--retain-jobs", str(options.retain_jobs))
         daemons.append(
-            _daemon(name, MASTER, (*listens, *decides, *keeps, *where), cluster, "127.0.0.1", port)
+            _daemon(name, MASTER, (*address, *strategy, *retention, *common), cluster, "127.0.0.1", port)
         )
-    for number in range(1, wishes.nodes + 1):
-        name, host, port = f"node-{number}", node_host(number), base + _AGENT
-        listens = ("--name", name, "--host", host, "--port", str(port))
-        has = ("--cores", str(wishes.cores), "--memory", str(wishes.memory), "--storage", str(storage))
-        rack = ("--rack", wishes.racks[(number - 1) % len(wishes.racks)]) if wishes.racks else ()
-        daemons.append(_daemon(name, SUPERVISOR, (*listens, *has, *rack, *where), cluster, host, port))
+    for number in range(1, options.nodes + 1):
+        name, host, port = f"node-{number}", node_host(number), base + _SUPERVISOR_OFFSET
+        address = ("--name", name, "--host", host, "--port", str(port))
+        capacity = ("--cores", str(options.cores), "--memory", str(options.memory), "--storage", str(storage))
+        rack = ("--rack", options.racks[(number - 1) % len(options.racks)]) if options.racks else ()
+        daemons.append(_daemon(name, SUPERVISOR, (*address, *capacity, *rack, *common), cluster, host, port))
     return Layout(connect, str(storage), tuple(daemons), embedded=servers > 0, started=started)
 
 
 def zookeeper_ports(base: int, number: int) -> tuple[int, int, int]:
-    """The ports of a server: for clients, for its peers, for elections.
+    """Return the ports of a server: for clients, for its peers, for elections.
 
     >>> zookeeper_ports(7700, 1), zookeeper_ports(7700, 2)
     ((7740, 7741, 7742), (7743, 7744, 7745))
     """
-    first = base + _ZOOKEEPER + 3 * (number - 1)
+    first = base + _ZOOKEEPER_OFFSET + 3 * (number - 1)
     return first, first + 1, first + 2
 
 
 def node_host(number: int) -> str:
-    """The loopback address of a node.
+    """Return the loopback address of a node.
 
     >>> node_host(1), node_host(3)
     ('127.0.0.2', '127.0.0.4')
@@ -143,7 +143,7 @@ def node_host(number: int) -> str:
 
 
 def write_layout(layout: Layout, cluster: Path) -> None:
-    """Write ``up.json``, which says what was started: whoever ends a cluster needs nothing else."""
+    """Write ``up.json``, which describes the started processes; ``penstock down`` needs nothing else."""
     cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(cluster / UP_FILE, json.dumps({"schema": _SCHEMA, **asdict(layout)}, indent=1) + "\n")
 
@@ -154,7 +154,7 @@ def read_layout(cluster: Path) -> Layout | None:
     try:
         content = json.loads(path.read_text())
         if content.pop("schema") != _SCHEMA:
-            raise SettingError(f"{path} was written by another version of Penstock: use that one")
+            raise SettingError(f"{path} was written by another version of Penstock: use that version")
         parts = [
             Daemon(**{**part, "argv": tuple(part["argv"]), "ports": tuple(part["ports"])})
             for part in content.pop("daemons")
@@ -164,12 +164,12 @@ def read_layout(cluster: Path) -> Layout | None:
         return None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise SettingError(
-            f"{path} cannot be understood ({error}): end what it names by hand, then remove it"
+            f"{path} cannot be read ({error}): end the processes that it names by hand, then remove it"
         ) from error
 
 
 def penstock_command(*arguments: str) -> tuple[str, ...]:
-    """How this Penstock is run with some arguments."""
+    """Return the command line that runs this Penstock with the given arguments."""
     return (sys.executable, "-m", "penstock.cli.main", *arguments)
 
 
@@ -185,14 +185,14 @@ def _daemon(name: str, kind: str, arguments: tuple[str, ...], cluster: Path, hos
     )
 
 
-def _check(wishes: LayoutOptions) -> None:
-    if not 1 <= wishes.nodes <= _MOST_NODES:
-        raise SettingError(f"a machine has 1 to {_MOST_NODES} nodes, not {wishes.nodes}")
-    if not 1 <= wishes.masters <= _MOST_MASTERS:
-        raise SettingError(f"a cluster here has 1 to {_MOST_MASTERS} masters, not {wishes.masters}")
-    if not wishes.connect and wishes.zookeepers not in (1, 3):
-        raise SettingError(f"1 or 3 ZooKeeper servers can be started, not {wishes.zookeepers}")
-    if not 1024 <= wishes.port <= 65535 - 100:
-        raise SettingError(f"ports are counted from 1024 to {65535 - 100}, not from {wishes.port}")
-    if wishes.cores < 1:
-        raise SettingError(f"a node must have at least 1 core, not {wishes.cores}")
+def _check(options: LayoutOptions) -> None:
+    if not 1 <= options.nodes <= _MOST_NODES:
+        raise SettingError(f"a machine can have 1 to {_MOST_NODES} nodes, not {options.nodes}")
+    if not 1 <= options.masters <= _MOST_MASTERS:
+        raise SettingError(f"a machine can have 1 to {_MOST_MASTERS} masters, not {options.masters}")
+    if not options.connect and options.zookeepers not in (1, 3):
+        raise SettingError(f"1 or 3 ZooKeeper servers can be started, not {options.zookeepers}")
+    if not 1024 <= options.port <= 65535 - 100:
+        raise SettingError(f"the first port must be 1024 to {65535 - 100}, not {options.port}")
+    if options.cores < 1:
+        raise SettingError(f"a node must have at least 1 core, not {options.cores}")

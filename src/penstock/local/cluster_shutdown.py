@@ -1,4 +1,4 @@
-"""Ends a cluster on this machine: exactly what was started for it, in an order that loses no work."""
+"""Ends the processes of a cluster on this machine, and no others, in an order that loses no work."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from penstock.processes.process_control import Processes
 
 KEEPER = "keeper"
 WORKER_SECONDS = 30.0
-"""How long a worker may take to finish its batch."""
+"""Seconds that a worker gets to finish its batch."""
 DAEMON_SECONDS = 10.0
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _DRIVER = re.compile(r".+-driver-\d+-\d+")
 
 Tell = Callable[[str], None]
@@ -28,18 +28,18 @@ class EndedProcess:
 
     name: str
     killed: bool
-    """Whether it, or something that it had started, had to be killed."""
+    """Whether it, or a process that it had started, had to be killed."""
 
 
 def keeper_folder(cluster: Path) -> Path:
-    """The folder that names the process which keeps a cluster."""
+    """Return the folder that identifies the keeper process of a cluster."""
     return cluster / "up" / KEEPER
 
 
 def running_folders(layout: Layout | None, cluster: Path, processes: Processes) -> list[Path]:
-    """Return the folders of all that runs of a cluster, but for its keeper."""
+    """Return the folders of all running processes of a cluster, except its keeper."""
     known = [Path(daemon.folder) for daemon in layout.daemons] if layout else []
-    # The marks of processes tell even of those whose folder nobody has noted, or that is gone.
+    # ``below`` also finds processes whose folder is not in the layout or no longer exists.
     found = {*(folder for folder in known if processes.alive(folder)), *processes.below(cluster)}
     return sorted(found - {keeper_folder(cluster)})
 
@@ -54,18 +54,18 @@ def end_cluster(
     wait: Callable[[float], None] = time.sleep,
     hurry: Callable[[], bool] = lambda: False,
 ) -> list[EndedProcess]:
-    """End everything but the keeper, which must be gone; return what was ended, in order.
+    """End all processes but the keeper, which must have ended; return the ended processes, in order.
 
-    Supervisors go first, since they would start workers again, and masters with them, since they would move
-    the work of nodes that go one after the other; then workers, which finish their batch; then ZooKeeper,
-    which nobody needs any more. As soon as ``hurry`` says so, nobody is waited for.
+    Supervisors end first, because they would restart workers, and masters with them, because they would move
+    jobs away from nodes that end; then workers, which finish their batch; then ZooKeeper. When ``hurry``
+    returns true, processes are killed without waiting.
     """
     stages = _stages(layout, cluster, running_folders(layout, cluster, processes))
     done: list[EndedProcess] = []
-    for words, folders, seconds in stages:
+    for description, folders, seconds in stages:
         if folders:
-            tell(f"ending {words}: {', '.join(folder.name for folder in folders)}")
-            done += _end(folders, processes, _Patience(monotonic() + seconds, monotonic, wait, hurry))
+            tell(f"ending {description}: {', '.join(folder.name for folder in folders)}")
+            done += _end(folders, processes, _WaitLimit(monotonic() + seconds, monotonic, wait, hurry))
     # A process may have been started during the shutdown.
     for folder in running_folders(layout, cluster, processes):
         processes.kill_all(folder)
@@ -74,15 +74,15 @@ def end_cluster(
 
 
 @dataclass(frozen=True)
-class _Patience:
-    """How long somebody is waited for."""
+class _WaitLimit:
+    """How long to wait for processes to end."""
 
     deadline: float
     monotonic: Callable[[], float]
     wait: Callable[[float], None]
     hurry: Callable[[], bool]
 
-    def lasts(self) -> bool:
+    def is_open(self) -> bool:
         return self.monotonic() < self.deadline and not self.hurry()
 
 
@@ -102,10 +102,10 @@ def _stages(
     ]
 
 
-def _end(folders: Sequence[Path], processes: Processes, patience: _Patience) -> list[EndedProcess]:
+def _end(folders: Sequence[Path], processes: Processes, limit: _WaitLimit) -> list[EndedProcess]:
     for folder in folders:
         processes.signal(folder, signal.SIGTERM)
         processes.signal(folder, signal.SIGCONT)  # A stopped process does not receive SIGTERM.
-    while patience.lasts() and any(processes.alive(folder) for folder in folders):
-        patience.wait(_LOOK_SECONDS)
+    while limit.is_open() and any(processes.alive(folder) for folder in folders):
+        limit.wait(_POLL_SECONDS)
     return [EndedProcess(folder.name, killed=processes.kill_all(folder) > 0) for folder in folders]

@@ -36,7 +36,7 @@ def address_fault(host: str, port: int) -> str:
                     f" sudo ifconfig lo0 alias {host}"
                 )
             if error.errno == 98 or "in use" in (error.strerror or ""):
-                return f"{host}:{port} is used by another program: end that, or choose other ports by --port"
+                return f"{host}:{port} is used by another program: end it, or choose other ports with --port"
             return f"{host}:{port}: {error.strerror}"
     return ""
 
@@ -46,74 +46,73 @@ _LOCK = "up.lock"
 
 
 class BusyError(PenstockError):
-    """Another command is at work on this cluster."""
+    """The cluster is up, or another command is starting or stopping it."""
 
 
 def cluster_folder() -> Path:
-    """The folder of this user's cluster."""
+    """Return the folder of this user's cluster."""
     return home() / "cluster"
 
 
 def token_file(cluster: Path) -> Path:
-    """Where the token is that opens the cluster to its user."""
+    """Return the file with the token, which authorizes clients."""
     return cluster / TOKEN_FILE
 
 
 @contextmanager
 def lock_cluster(cluster: Path, *, give_up: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Be the only one that brings this cluster up or down. Raises BusyError once ``give_up`` says so."""
+    """Hold the lock for starting or stopping this cluster. Raises BusyError when ``give_up`` returns true."""
     cluster.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(cluster / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         while not try_lock(descriptor):
             if give_up():
-                raise BusyError(f"a cluster of {cluster} is up, or on its way: penstock down ends it")
+                raise BusyError(f"the cluster in {cluster} is up or starting: stop it with penstock down")
         yield
     finally:
         os.close(descriptor)
 
 
 def running(cluster: Path, processes: OsProcesses) -> list[str]:
-    """Return the names of what runs of a cluster, its keeper among them."""
+    """Return the names of a cluster's running processes, including its keeper."""
     names = [folder.name for folder in running_folders(read_layout(cluster), cluster, processes)]
     return names + (["keeper"] if processes.alive(keeper_folder(cluster)) else [])
 
 
 def write_masters(layout: Layout, cluster: Path) -> None:
-    """Write down where the masters are, for all other commands."""
+    """Write the URLs of the masters for other commands."""
     urls = [daemon.url for daemon in layout.of("master")]
     write_private(cluster / MASTERS_FILE, json.dumps({"urls": urls}) + "\n")
 
 
 def zookeeper_servers(cluster: Path, wanted: int | None) -> int:
-    """Return how many ZooKeeper servers to start: as many as there were. Raises SettingError.
+    """Return how many ZooKeeper servers to start: as many as have data already. Raises SettingError.
 
-    A server that is new among old ones could win an election without knowing anything, so that what the
-    others know would be lost.
+    A new server without data could win an election against old ones, and their data would be lost.
     """
     before = len(list((cluster / "zookeeper").glob("*/data/version-2")))
     if before and wanted not in (None, before):
         raise SettingError(
-            f"this cluster has {before} ZooKeeper server{'' if before == 1 else 's'} with its jobs: use --zk"
-            f" {before}, or penstock down --wipe to begin anew"
+            f"this cluster has its jobs in {before} ZooKeeper server{'' if before == 1 else 's'}: use --zk"
+            f" {before}, or delete the jobs with penstock down --wipe"
         )
     return before or wanted or 3
 
 
-def prepare_zookeeper(wishes: LayoutOptions, secret: str, number: int, folder: Path) -> Sequence[str]:
-    """Write the settings of a ZooKeeper server and return its command line."""
+def prepare_zookeeper(options: LayoutOptions, secret: str, number: int, folder: Path) -> Sequence[str]:
+    """Write the configuration of a ZooKeeper server and return its command line."""
     from penstock.coord.zookeeper_config import ServerAddress, write_server_files
     from penstock.java_runtime import find_java, spark_jars
 
     addresses = [
-        ServerAddress("127.0.0.1", *zookeeper_ports(wishes.port, each))
-        for each in range(1, wishes.zookeepers + 1)
+        ServerAddress("127.0.0.1", *zookeeper_ports(options.port, each))
+        for each in range(1, options.zookeepers + 1)
     ]
     return write_server_files(folder, number, addresses, secret, java=find_java(), jars=spark_jars())
 
 
-def check_room(layout: Layout) -> None:
-    """Raise SettingError unless every address of a layout is there and free."""
+def check_addresses(layout: Layout) -> None:
+    """Raise SettingError unless every address of a layout exists and is free."""
     for daemon in layout.daemons:
         for port in daemon.ports:
             trouble = address_fault(daemon.host, port)

@@ -1,6 +1,6 @@
 """The embedded log: append-only, partitioned, checksummed, in a folder.
 
-It imports neither Spark nor Arrow: whoever only looks for a log's folder does not wait for them.
+Names are imported on first use, so that code which only needs a log's folder does not load Arrow.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LAZY = {
     "log_folder": "penstock.log.log_description",
     "log_names": "penstock.log.log_description",
 }
-"""Where a name comes from. Most processes of a cluster want the home folder alone."""
+"""The module that defines each name. Most processes of a cluster only use ``home``."""
 
 
-if not TYPE_CHECKING:  # Type checkers would take any name for one of these.
+if not TYPE_CHECKING:  # With a module __getattr__, type checkers would accept any name.
 
     def __getattr__(name: str) -> Any:
         if name not in _LAZY:

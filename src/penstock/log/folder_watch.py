@@ -1,4 +1,4 @@
-"""Waiting for a new segment."""
+"""Wait for new segments in partition folders."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-# A network file system does not report what other machines do: look again after this long anyway.
-_LOOK_AGAIN = 0.05
-_PROBE = 0.001
+# On a network file system, inotify does not report changes by other machines: return after this long anyway.
+_INOTIFY_TIMEOUT = 0.05
+_POLL_INTERVAL = 0.001
 
 
 class Watch:
-    """Wakes when a file appears in one of some folders: by inotify where there is one, else by time.
+    """Waits for a file to appear in any of several folders, by inotify if available, otherwise by polling.
 
-    Make the watch first and look at the folders second: what appears in between then ends the next wait.
+    Create the watch before listing the folders: a file that appears in between then ends the next wait.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, Watch([Path(folder)]) as watch:
@@ -27,11 +27,11 @@ class Watch:
         self._inotify = _inotify(folders)
 
     def wait(self, timeout: float) -> None:
-        """Return when something may have appeared, and after a twentieth of a second in any case."""
+        """Return when a file may have appeared, or after at most 50 ms."""
         if self._inotify is None:
-            time.sleep(min(timeout, _PROBE))
+            time.sleep(min(timeout, _POLL_INTERVAL))
         else:
-            self._inotify.read(timeout=max(1, round(min(timeout, _LOOK_AGAIN) * 1000)))
+            self._inotify.read(timeout=max(1, round(min(timeout, _INOTIFY_TIMEOUT) * 1000)))
 
     def close(self) -> None:
         if self._inotify is not None:
@@ -52,7 +52,7 @@ def _inotify(folders: Sequence[Path]) -> Any:
     try:
         inotify = INotify()
     except OSError:
-        return None  # the user's limit of watches is reached: probing still works
+        return None  # the user's limit of inotify instances is reached: poll instead
     try:
         for folder in folders:
             inotify.add_watch(folder, flags.CREATE | flags.MOVED_TO)

@@ -1,6 +1,6 @@
 """The log: named, partitioned, append-only.
 
-A full disk is reported as a LogError that says what did not happen.
+A full disk is reported as a LogError that names the operation which failed.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from penstock.log.segment import HEADER_SIZE, Header, Sealed, SegmentDamageError
 from penstock.log.segment_staging import StagedSegment
 from penstock.record import Record
 
-# A quota and a limit on the size of a file end a write as a full disk does.
-_NO_ROOM = {
+# An exceeded quota or file size limit fails a write just as a full disk does.
+_DISK_FULL = {
     errno.ENOSPC: "no space left on the device",
     errno.EDQUOT: "no space left in the user's quota",
-    errno.EFBIG: "no space left: the file would be larger than the limit that is set for this process",
+    errno.EFBIG: "no space left: the file would exceed this process's file size limit",
 }
 
 
 @contextmanager
 def disk_full_as_log_error(log: str, consequence: str) -> Iterator[None]:
-    """Turn the lack of room into a ``LogError`` that says what has not happened.
+    """Convert a disk-full error into a ``LogError`` that states the consequence.
 
     >>> with disk_full_as_log_error("orders", "nothing was appended"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
-    penstock.errors.LogError: log 'orders': no space left on the device: nothing was appended. Make room, or \
-let retention make some (`penstock log retain orders --bytes …`), and try again
+    penstock.errors.LogError: log 'orders': no space left on the device: nothing was appended. Free some \
+disk space, or let retention do it (`penstock log retain orders --bytes …`), and try again
     """
     try:
         yield
     except OSError as error:
-        cause = _NO_ROOM.get(error.errno or 0)
+        cause = _DISK_FULL.get(error.errno or 0)
         if cause is None:
             raise
         raise LogError(
-            f"log {log!r}: {cause}: {consequence}. Make room, or let retention make some"
+            f"log {log!r}: {cause}: {consequence}. Free some disk space, or let retention do it"
             f" (`penstock log retain {log} --bytes …`), and try again"
         ) from error
 
@@ -60,7 +60,8 @@ class Log:
     """An append-only, partitioned log in a folder.
 
     Any number of processes may append and read at the same time. Within a partition the records have
-    positions 0, 1, 2, …; what one append adds to a partition becomes visible as a whole or not at all.
+    positions 0, 1, 2, …; the records that one append adds to a partition become visible all at once or not
+    at all.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -75,14 +76,14 @@ class Log:
     def __init__(
         self, path: Path, found: Description, *, fsync: Fsync | None = None, upkeep: bool = True
     ) -> None:
-        """Use ``Log.create`` or ``Log.open``, which look at the folder."""
+        """Use ``Log.create`` or ``Log.open`` instead: they read the folder."""
         self.path = path
         self.partitions = found.partitions
         self.id = found.id
-        """32 random hex digits, given when the log was made; None in a log of the first format."""
+        """32 random hex digits, set when the log is created; None in a log of format version 1."""
         self.fsync: Fsync = fsync or found.fsync
         self.upkeep = upkeep
-        self._fsync_here = fsync
+        self._fsync_override = fsync
         self._staging = path / log_description.STAGING
         self._partitions = [
             Partition(
@@ -96,7 +97,7 @@ class Log:
         ]
         self._router = Router(found.partitions)
         self._readers = ReaderPositions(path / log_description.READERS, self._staging)
-        self._upkeep = LogMaintenance(path, self._partitions, self._readers)
+        self._maintenance = LogMaintenance(path, self._partitions, self._readers)
         self._pace = Pace()
         self._stamp = log_description.stamp(path)
 
@@ -113,18 +114,18 @@ class Log:
         retain_consumed: bool = False,
         upkeep: bool = True,
     ) -> Log:
-        """Make a log, of one partition unless told otherwise.
+        """Create a log, with one partition by default.
 
-        With ``exist_ok`` an existing log is opened as it is; if ``partitions`` is given, it must have that
-        many. ``fsync`` says how much an append waits for the disk: ``none`` (the default), ``segment`` or
-        ``full``; see ``penstock.log.log_description``. The three that begin with ``retain`` say what the log
-        keeps, see ``penstock.log.retention``.
+        With ``exist_ok`` an existing log is opened unchanged; if ``partitions`` is given, it must have that
+        many. ``fsync`` sets what an append flushes to disk before it returns: ``none`` (the default),
+        ``segment`` or ``full``; see ``penstock.log.log_description``. The ``retain_…`` arguments set the
+        retention rules; see ``penstock.log.retention``.
         """
         level = read_fsync("none" if fsync is None else fsync)
         retention = Retention(retain_bytes, retain_seconds, retain_consumed)
         folder = Path(path).absolute()
         try:
-            with disk_full_as_log_error(folder.name, "the log was not made"):
+            with disk_full_as_log_error(folder.name, "the log was not created"):
                 log_description.create(folder, 1 if partitions is None else partitions, level, retention)
         except LogExistsError:
             if not exist_ok:
@@ -136,10 +137,10 @@ class Log:
 
     @classmethod
     def open(cls, path: str | Path, *, fsync: Fsync | None = None, upkeep: bool = True) -> Log:
-        """Use a log that exists; ``LogNotFoundError`` says how to make one.
+        """Open an existing log, or raise ``LogNotFoundError``, whose message tells how to create it.
 
-        ``fsync`` stands in for the level that the log was made with. Without ``upkeep``, appending never
-        applies retention and never merges small segments; others may.
+        ``fsync`` overrides the level that the log was created with. With ``upkeep=False``, appends through
+        this object never apply retention or merge small segments; other processes still may.
         """
         folder = Path(path).absolute()
         level = None if fsync is None else read_fsync(fsync)
@@ -153,24 +154,25 @@ class Log:
     def append(
         self, records: Sequence[Record], partition: int | None = None, *, now: float | None = None
     ) -> None:
-        """Add records at the end: one segment for each partition that gets any.
+        """Append records: one segment for each partition that gets any.
 
-        Without ``partition``, a record goes where its key's hash says; those whose key is None all go to
-        one partition, the next one with each call. A record without a time gets ``now``. When this returns,
-        the records are in the log; when it raises, each partition has all of its part or nothing.
+        Without ``partition``, a record's partition is chosen by the hash of its key; all records of a call
+        whose key is None go to the same partition, chosen round-robin from call to call. A record without a
+        time gets ``now``. When this returns, the records are in the log; when it raises, each partition has
+        either all of its records or none.
         """
         check_records(records)
         if not records:
             return
         routed = self._router.route(records) if partition is None else {partition: records}
-        # Everything is encoded before anything is written: a value that cannot be stored stores nothing.
+        # Encode everything before writing anything, so that an unstorable value leaves the log unchanged.
         sealed = [(self._partition(number), self._seal(part, now)) for number, part in routed.items()]
         pending = [
             self._staging / segment_staging.file_name("append", part.header.id.hex()) for _, part in sealed
         ]
         try:
             with disk_full_as_log_error(
-                self.name, "what was to be appended is whole or absent in each partition"
+                self.name, "each partition has either all of its new records or none of them"
             ):
                 for path, (_, part) in zip(pending, sealed, strict=True):
                     segment_staging.write(path, part, sync=self.fsync != "none")
@@ -180,24 +182,24 @@ class Log:
             for path in pending:
                 path.unlink(missing_ok=True)
             raise
-        self._keep_up()
+        self._maintain_if_due()
 
     def begin(self, partition: int) -> int:
-        """The position of a partition's first record."""
+        """Return the position of a partition's first record."""
         return self._partition(partition).begin()
 
     def end(self, partition: int) -> int:
-        """The position that a partition's next record will get."""
+        """Return the position that a partition's next record will get."""
         return self._partition(partition).end()
 
     def ends(self) -> list[int]:
-        """The end of every partition, in their order."""
+        """Return the end of every partition, in partition order."""
         return [partition.end() for partition in self._partitions]
 
     def read(self, partition: int, start: int, end: int | None = None) -> Iterator[list[Record]]:
-        """The records from position ``start`` up to ``end``, or up to the end as it is now, in lists.
+        """Yield lists of the records from position ``start`` up to ``end``, by default the current end.
 
-        No record of a segment is returned before the whole segment is verified.
+        Each segment is verified completely before any of its records is returned.
         """
         return self._partition(partition).read(start, end)
 
@@ -208,9 +210,9 @@ class Log:
         stop: Callable[[], bool] | None = None,
         idle_timeout: float | None = None,
     ) -> Iterator[list[Record]]:
-        """The records from position ``start`` on, those that are yet to come included.
+        """Yield lists of the records from position ``start`` on, and wait for new ones at the end.
 
-        Ends when ``stop`` returns true, or when nothing came for ``idle_timeout`` seconds.
+        Ends when ``stop`` returns true, or when no record arrived for ``idle_timeout`` seconds.
         """
         source = self._partition(partition)
         source.check_start(start)
@@ -238,7 +240,7 @@ class Log:
                 watch.wait(left)
 
     def watch(self, partitions: Sequence[int] | None = None) -> Watch:
-        """A watch that wakes when one of some partitions, or of all, may have grown."""
+        """Return a watch that wakes when one of the given partitions, by default any, may have grown."""
         numbers = range(self.partitions) if partitions is None else partitions
         return Watch([self._partition(number).folder for number in numbers])
 
@@ -249,15 +251,15 @@ class Log:
         now: float | None = None,
         owner: str | None = None,
     ) -> StagedSegment:
-        """Write one or more records as a sealed segment that nobody sees before it is published.
+        """Write one or more records to a sealed segment that is not visible until it is published.
 
-        Its ``owner`` can discard it without those of others.
+        With an ``owner``, ``discard_staged`` can delete it without the staged segments of others.
         """
         check_records(records)
         self._partition(partition)
         if not records:
             raise LogError(
-                f"log {self.name!r}: a segment holds at least one record, and none was given to stage"
+                f"log {self.name!r}: a segment holds at least one record, but none was given to stage"
             )
         sealed = self._seal(records, now, owner)
         segment_id = sealed.header.id.hex()
@@ -269,25 +271,26 @@ class Log:
         return StagedSegment(segment_id, partition, file, len(records), sealed.size)
 
     def publish(self, staged: Sequence[StagedSegment], since: Sequence[int]) -> None:
-        """Make staged segments visible, in order, each exactly once however often this is called.
+        """Make staged segments visible, in order; idempotent.
 
-        ``since`` holds for each partition its end when the publishing was decided (see ``ends``): a segment
-        that an interrupted call published is found at or after that position.
+        ``since`` holds the end of each partition at the time the publish was decided (see ``ends``). A
+        segment that an interrupted call has already published is searched for from that position on, and not
+        published again.
         """
         if len(since) != self.partitions:
             raise LogError(
-                f"log {self.name!r} has {self.partitions} partitions: since must have as many positions, "
+                f"log {self.name!r} has {self.partitions} partitions: since must have that many positions, "
                 f"not {len(since)}"
             )
         positions = list(since)
         for one in staged:
             target = self._partition(one.partition)
             header = self._staged_header(one)
-            with disk_full_as_log_error(self.name, "a segment is staged and not published"):
+            with disk_full_as_log_error(self.name, "a staged segment was not published"):
                 positions[one.partition] = target.publish_once(
                     self._staging / one.file, header, positions[one.partition]
                 )
-        self._keep_up()
+        self._maintain_if_due()
 
     def unstage(self, staged: Sequence[StagedSegment]) -> None:
         """Delete staged segments that will not be published."""
@@ -295,56 +298,57 @@ class Log:
             (self._staging / one.file).unlink(missing_ok=True)
 
     def discard_staged(self, older_than_seconds: float, owner: str | None = None) -> int:
-        """Delete every file in staging that is older, and return how many. With an ``owner``, only its own.
+        """Delete staging files older than the given age, and return how many.
 
-        Only for files that nobody will publish any more: a staged segment that is deleted is lost.
+        With an ``owner``, staged segments of others are kept. A deleted staged segment is lost: call this
+        only when nothing that old will be published any more.
         """
         return segment_staging.discard(
-            self._staging, older_than_seconds, ("stage", *segment_staging.WORTHLESS), owner
+            self._staging, older_than_seconds, ("stage", *segment_staging.TEMPORARY), owner
         )
 
     def clean(self, older_than_seconds: float = 3600.0) -> int:
-        """Delete what crashed producers left behind, and return how many files. Staged segments stay."""
-        return segment_staging.discard(self._staging, older_than_seconds, segment_staging.WORTHLESS)
+        """Delete temporary files of crashed producers and return how many. Staged segments are kept."""
+        return segment_staging.discard(self._staging, older_than_seconds, segment_staging.TEMPORARY)
 
     @property
     def retention(self) -> Retention:
-        """What the log keeps, as its folder says now."""
+        """The retention settings, read from the log's folder."""
         return log_description.read(self.path).retention
 
     def set_retention(self, retention: Retention) -> None:
-        """Change what the log keeps. It is applied now and then by whoever appends, and by ``retain``."""
-        with disk_full_as_log_error(self.name, "its settings are as they were"):
+        """Change the retention settings. Producers apply them periodically, ``retain`` immediately."""
+        with disk_full_as_log_error(self.name, "its settings were not changed"):
             self.id = log_description.change(self.path, retention).id
 
     def retain(self, now: float | None = None) -> list[Cut]:
-        """Delete what the log no longer keeps, whole segments from the front, and say what and why."""
-        return self._upkeep.retain(time.time() if now is None else now)
+        """Apply retention: delete whole segments from the front, and return what was deleted and why."""
+        return self._maintenance.retain(time.time() if now is None else now)
 
     def compact(self) -> list[Compacted]:
-        """Merge small segments. Positions, order and content of the records stay what they are."""
+        """Merge small segments. The records keep their positions, order and content."""
         with disk_full_as_log_error(self.name, "some small segments were not merged"):
-            done = self._upkeep.compact()
+            done = self._maintenance.compact()
         self.id = log_description.read(self.path).id
         return done
 
     def readers(self) -> list[Reader]:
-        """Who reads the log and how far they are, by name."""
+        """Return the log's readers and their positions, sorted by name."""
         return self._readers.all()
 
     def note_reader(self, name: str, positions: Mapping[int, int], now: float | None = None) -> None:
-        """Write down that a reader needs nothing before some positions any more."""
-        with disk_full_as_log_error(self.name, f"the position of reader {name!r} was not noted"):
+        """Store the positions before which a reader needs nothing any more."""
+        with disk_full_as_log_error(self.name, f"the position of reader {name!r} was not stored"):
             self._readers.note(name, positions, now)
 
     def forget_reader(self, name: str) -> None:
-        """Remove a reader that will not return, so that it does not delay retention."""
+        """Remove a reader that will not read again, so that retention does not wait for it."""
         if not self._readers.forget(name):
             known = ", ".join(repr(reader.name) for reader in self.readers()) or "none"
-            raise LogError(f"log {self.name!r} has no reader {name!r}: it has {known}")
+            raise LogError(f"log {self.name!r} has no reader {name!r}: known readers: {known}")
 
-    def same(self) -> bool:
-        """Whether the log in the folder is still the one that was opened, and not one made anew."""
+    def is_same(self) -> bool:
+        """Return whether the folder still holds the log that was opened, not one created in its place."""
         stamp = log_description.stamp(self.path)
         if stamp != self._stamp:
             found = log_description.read(self.path)
@@ -353,18 +357,21 @@ class Log:
             self.id, self._stamp = found.id, stamp
         return True
 
-    def _keep_up(self) -> None:
+    def _maintain_if_due(self) -> None:
         began = time.monotonic()
         if self.upkeep and self._pace.due(began):
-            # The records are in the log. Whatever hinders upkeep must not tell the producer otherwise; it
-            # meets its cause again, or `penstock log stat` finds it.
+            # The append has succeeded, so a failed maintenance step must not fail it. A later step or
+            # `penstock log stat` reports the cause.
             with suppress(LogError, OSError):
-                self._upkeep.some()
+                self._maintenance.step()
             ended = time.monotonic()
-            self._pace.took(ended - began, ended)
+            self._pace.record_duration(ended - began, ended)
 
     def stat(self, verify: bool = False) -> LogStat:
-        """The log in numbers, from its headers; with ``verify`` every segment is read. Damage is reported."""
+        """Return the log's statistics from the segment headers; with ``verify``, read every segment.
+
+        Damage is reported in the result, not raised.
+        """
         found = log_description.read(self.path)
         partitions = [log_stat.inspect(partition, verify=verify) for partition in self._partitions]
         readers = [log_stat.lag(reader, partitions) for reader in self.readers()]
@@ -374,7 +381,7 @@ class Log:
         return f"Log({str(self.path)!r}, partitions={self.partitions})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_reopen, (str(self.path), self._fsync_here, self.upkeep))
+        return (_reopen, (str(self.path), self._fsync_override, self.upkeep))
 
     def _partition(self, number: int) -> Partition:
         if not 0 <= number < self.partitions:
@@ -393,11 +400,11 @@ class Log:
             found, size = segment.read_header(path)
             segment.check_size(found, size)
         except FileNotFoundError:
-            return wanted  # published by an earlier call, or lost: the partition knows
+            return wanted  # published by an earlier call, or lost: publish_once finds out which
         except SegmentDamageError as error:
             raise LogError(f"log {self.name!r}: the staged file {path} is damaged: {error}") from error
         if (found.id, found.count) != (wanted.id, wanted.count):
-            raise LogError(f"log {self.name!r}: the staged file {path} is not the segment it should be")
+            raise LogError(f"log {self.name!r}: the staged file {path} holds another segment than expected")
         return found
 
 

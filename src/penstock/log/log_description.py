@@ -1,4 +1,4 @@
-"""The folder of a log: where it is, its layout, the file that describes it, and the levels of fsync."""
+"""The folder of a log: its location and layout, its description file, and the fsync levels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 
 
 def log_folder(name: str, root: str | Path | None = None) -> Path:
-    """The folder of the log called ``name`` below ``root``, which is ``home()`` unless given.
+    """Return the folder of the log ``name`` below ``root``, by default ``home()``.
 
     >>> log_folder("orders", root="/data").as_posix()
     '/data/logs/orders'
@@ -31,7 +31,7 @@ def log_folder(name: str, root: str | Path | None = None) -> Path:
 
 
 def log_names(root: str | Path | None = None) -> list[str]:
-    """The names of the logs below ``root``, which is ``home()`` unless given, in order."""
+    """Return the names of the logs below ``root``, by default ``home()``, sorted."""
     folder = (home() if root is None else local_path("root", root)) / "logs"
     try:
         names = sorted(os.listdir(folder))
@@ -41,15 +41,15 @@ def log_names(root: str | Path | None = None) -> list[str]:
 
 
 Fsync = Literal["none", "segment", "full"]
-"""``none`` leaves the writing to the operating system. With ``segment`` the disk has a segment's bytes
-before anybody can see it; with ``full`` it has their names too before the append returns, so that what was
-acknowledged survives a power cut."""
+"""``none`` leaves flushing to the operating system. ``segment`` flushes a segment's bytes to disk before the
+segment becomes visible. ``full`` also flushes the partition's folder before the append returns, so that
+acknowledged records survive a power cut."""
 
 LEVELS: tuple[Fsync, ...] = get_args(Fsync)
 
 
 def read_fsync(level: object) -> Fsync:
-    """Check the name of a level.
+    """Check the name of an fsync level and return it.
 
     >>> read_fsync("segment")
     'segment'
@@ -57,7 +57,7 @@ def read_fsync(level: object) -> Fsync:
     for known in LEVELS:
         if level == known:
             return known
-    raise SettingError(f"{level!r} is not a level of fsync: choose {', '.join(LEVELS)}")
+    raise SettingError(f"{level!r} is not an fsync level: choose {', '.join(LEVELS)}")
 
 
 STAGING = "staging"
@@ -67,17 +67,17 @@ MAX_PARTITIONS = 99_999
 
 FILE = "log.json"
 _FORMAT = "penstock.log"
-# Version 1 has neither id nor settings, and its producers know no lock: see upgrade.
+# Version 1 has neither id nor settings, and its producers do not take the partition lock: see upgrade.
 OLD, _VERSION = 1, 2
 
 
 @dataclass(frozen=True)
 class Description:
-    """What a log says of itself."""
+    """The content of a log's description file."""
 
     partitions: int
     id: str | None
-    """32 random hex digits that no other log has; None in a log of the first format."""
+    """32 random hex digits that identify the log; None in a log of format version 1."""
     fsync: Fsync
     retention: Retention
 
@@ -87,7 +87,7 @@ class Description:
 
 
 def partition_folder(number: int) -> str:
-    """The name of a partition's folder.
+    """Return the name of a partition's folder.
 
     >>> partition_folder(7)
     'p00007'
@@ -96,23 +96,23 @@ def partition_folder(number: int) -> str:
 
 
 def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> None:
-    """Make the folder of a new log. The description is written last: with it, the log exists."""
+    """Create the folder of a new log. Its description is written last; from then on the log exists."""
     if not 1 <= partitions <= MAX_PARTITIONS:
         raise SettingError(f"a log has 1 to {MAX_PARTITIONS} partitions, not {partitions}")
     if (path / FILE).exists():
-        raise LogExistsError(f"there is a log at {path} already")
+        raise LogExistsError(f"there is already a log at {path}")
     try:
         make_folder(path)
         for name in (STAGING, READERS, *map(partition_folder, range(partitions))):
             make_folder(path / name)
     except (FileExistsError, NotADirectoryError) as error:
-        raise LogError(f"cannot make a log at {path}: {error.filename} is not a folder") from error
+        raise LogError(f"cannot create a log at {path}: {error.filename} is not a folder") from error
     written = _write(path, Description(partitions, os.urandom(16).hex(), fsync, retention))
     try:
-        # A link, unlike a rename, cannot replace the description of a log made at the same moment.
+        # Unlike a rename, a link cannot replace the description of a log created at the same moment.
         os.link(written, path / FILE)
     except FileExistsError:
-        raise LogExistsError(f"there is a log at {path} already") from None
+        raise LogExistsError(f"there is already a log at {path}") from None
     finally:
         written.unlink()
     sync(path)
@@ -120,7 +120,7 @@ def create(path: Path, partitions: int, fsync: Fsync, retention: Retention) -> N
 
 
 def read(path: Path) -> Description:
-    """The description of the log at ``path``."""
+    """Return the description of the log at ``path``."""
     try:
         text = (path / FILE).read_text("utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -128,7 +128,7 @@ def read(path: Path) -> Description:
             f"there is no log {path.name!r} at {path}: create it with `penstock log create {path.name}`"
         ) from None
     except UnicodeDecodeError as error:
-        raise LogError(f"{path / FILE} does not describe a log: {error}") from None
+        raise LogError(f"{path / FILE} is not a valid log description: {error}") from None
     try:
         found = json.loads(text)
         if found["format"] != _FORMAT:
@@ -141,7 +141,7 @@ def read(path: Path) -> Description:
             )
         return _parse(found)
     except (ValueError, TypeError, KeyError, SettingError) as error:
-        raise LogError(f"{path / FILE} does not describe a log: {error}") from None
+        raise LogError(f"{path / FILE} is not a valid log description: {error}") from None
 
 
 def _parse(found: dict[str, Any]) -> Description:
@@ -156,16 +156,17 @@ def _parse(found: dict[str, Any]) -> Description:
 
 
 def change(path: Path, retention: Retention) -> Description:
-    """Replace what a log keeps."""
+    """Replace the retention settings of a log and return its new description."""
     changed = replace(_with_id(read(path)), retention=retention)
     _replace(path, changed)
     return changed
 
 
 def upgrade(path: Path) -> None:
-    """Give a log of the first format an id and the second format, before its first segment is taken away.
+    """Convert a log of format version 1 to version 2, before its first segment is removed.
 
-    A Penstock that does not know the lock cannot open it any more: it would append to freed names.
+    Penstock versions that do not take the partition lock refuse version 2. They would otherwise append under
+    the names of removed segments.
     """
     found = read(path)
     if found.version == OLD:
@@ -173,7 +174,7 @@ def upgrade(path: Path) -> None:
 
 
 def stamp(path: Path) -> tuple[int, int]:
-    """Something that differs when the description was replaced."""
+    """Return a value that changes whenever the description file is replaced."""
     try:
         status = (path / FILE).stat()
     except (FileNotFoundError, NotADirectoryError):

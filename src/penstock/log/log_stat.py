@@ -1,4 +1,4 @@
-"""What is in a log, and whether it is sound."""
+"""Statistics of a log, and its damaged segments."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.log.segment import SegmentDamageError
 
 @dataclass(frozen=True)
 class PartitionStat:
-    """One partition in numbers. ``end`` is the first position that nothing sound vouches for."""
+    """Statistics of a partition. ``end`` is the first position that no readable header covers."""
 
     partition: int
     begin: int
@@ -31,23 +31,23 @@ class PartitionStat:
 
 @dataclass(frozen=True)
 class ReaderStat:
-    """One reader in numbers."""
+    """Statistics of a reader."""
 
     name: str
     positions: dict[int, int]
     lag: int
-    """How many records it has not read yet, those that retention has deleted included."""
+    """How many records it has not read yet, including those that retention has deleted."""
     time: float
-    """When it last said how far it is, in seconds since the epoch."""
+    """When it last stored its positions, in seconds since the epoch."""
 
 
 @dataclass(frozen=True)
 class LogStat:
-    """A log in numbers."""
+    """Statistics of a log."""
 
     name: str
     id: str | None
-    """32 hex digits that no other log has, a log of the same name that was deleted included."""
+    """32 hex digits, different for every log, also for a log created again under the same name."""
     fsync: Fsync
     retention: Retention
     partitions: list[PartitionStat]
@@ -59,8 +59,8 @@ class LogStat:
 
 
 def inspect(partition: Partition, *, verify: bool) -> PartitionStat:
-    """Read every segment's header, or with ``verify`` every segment; damage is reported, not raised."""
-    # What is merged while we look would seem to be missing.
+    """Read every segment's header, or with ``verify`` every segment; report damage instead of raising."""
+    # Without the lock, a segment merged during the scan would be reported as missing.
     with partition.name_lock.shared():
         return _inspect(partition, verify)
 
@@ -83,7 +83,7 @@ def _inspect(partition: Partition, verify: bool) -> PartitionStat:
             continue
         size += length
         end = position + header.count
-        # After a crash of a compaction some records are in two files; they count once.
+        # A crash during compaction can leave records in two files; count them once.
         records += max(0, end - max(position, expected or 0))
         expected = max(end, expected or 0)
         try:
@@ -100,6 +100,6 @@ def _inspect(partition: Partition, verify: bool) -> PartitionStat:
 
 
 def lag(reader: Reader, partitions: Sequence[PartitionStat]) -> ReaderStat:
-    """How far a reader is behind."""
+    """Compute how many records a reader has yet to read."""
     waiting = sum(max(0, one.end - reader.positions.get(one.partition, one.begin)) for one in partitions)
     return ReaderStat(reader.name, reader.positions, waiting, reader.time)

@@ -1,7 +1,4 @@
-"""Maintenance of a log.
-
-Compaction of small segments, retention, removal of leftovers, and how often producers do a step of it.
-"""
+"""Maintenance of a log: compaction, retention, removal of temporary files, and its schedule in producers."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ from penstock.errors import LogCorruptionError
 from penstock.log import log_description, segment, segment_staging
 from penstock.log.partition import Partition
 from penstock.log.reader_positions import ReaderPositions, consumed_by_all
-from penstock.log.retention import Cut, Retention, SegmentFacts, decide
+from penstock.log.retention import Cut, SegmentFacts, decide
 from penstock.log.segment import SegmentDamageError
 
 FULL_SEGMENT = 8 << 20
-"""Bytes of a segment that is large enough: it is read as a whole, even for a single record."""
+"""Segments of this many bytes are not merged further: a segment is read as a whole, even for one record."""
 
-ENOUGH = 32
-"""How many small segments in a row are worth the work, when nobody has asked for it."""
+AUTOMATIC_MIN_RUN = 32
+"""How many adjacent small segments automatic maintenance needs before it merges them."""
 
 _TIERS = (1 << 16, 1 << 20, FULL_SEGMENT)
 _WINDOW = 1024
@@ -31,7 +28,7 @@ _WINDOW = 1024
 
 @dataclass(frozen=True)
 class Piece:
-    """A segment as compaction sees it."""
+    """What compaction knows of a segment: its positions, size and modification time."""
 
     start: int
     count: int
@@ -45,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Compacted:
-    """What compaction has done to a partition."""
+    """Number of segments of a partition before and after compaction."""
 
     partition: int
     before: int
@@ -53,10 +50,10 @@ class Compacted:
 
 
 def plan_merges(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
-    """The runs to merge, each into one segment: small neighbours, ``least`` or more of them in a row.
+    """Return the runs to merge, each into one segment: ``least`` or more adjacent small segments.
 
-    The smallest are merged first and among themselves, so that no record is written again and again
-    together with few new ones.
+    Segments are merged by size tier, smallest first, so that a large merged segment is not rewritten each
+    time that a few new records arrive.
 
     >>> small = [Piece(start, 10, 100, 0.0) for start in range(0, 40, 10)]
     >>> [[piece.start for piece in run] for run in plan_merges(small, least=2)]
@@ -67,9 +64,9 @@ def plan_merges(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
     for limit in _TIERS:
         runs = [
             group
-            for row in _rows(pieces, limit)
+            for row in _adjacent_small(pieces, limit)
             if len(row) >= least
-            for group in _groups(row)
+            for group in _split_by_size(row)
             if len(group) > 1
         ]
         if runs:
@@ -78,7 +75,10 @@ def plan_merges(pieces: Sequence[Piece], least: int) -> list[list[Piece]]:
 
 
 def superseded_starts(pieces: Sequence[Piece]) -> list[int]:
-    """The positions of segments whose records an earlier, longer one has: what a crash has left."""
+    """Return the positions of segments whose records an earlier, longer one contains.
+
+    A crash during compaction leaves them.
+    """
     found = []
     reach = 0
     for piece in pieces:
@@ -88,7 +88,7 @@ def superseded_starts(pieces: Sequence[Piece]) -> list[int]:
     return found
 
 
-def _rows(pieces: Sequence[Piece], limit: int) -> Iterator[list[Piece]]:
+def _adjacent_small(pieces: Sequence[Piece], limit: int) -> Iterator[list[Piece]]:
     row: list[Piece] = []
     for piece in pieces:
         if row and (piece.start != row[-1].end or piece.bytes >= limit):
@@ -100,7 +100,7 @@ def _rows(pieces: Sequence[Piece], limit: int) -> Iterator[list[Piece]]:
         yield row
 
 
-def _groups(row: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _split_by_size(row: Sequence[Piece]) -> Iterator[list[Piece]]:
     group: list[Piece] = []
     size = 0
     for piece in row:
@@ -114,17 +114,17 @@ def _groups(row: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 class Compactor:
-    """Compacts one partition, a window of its segments at a time."""
+    """Compacts one partition, one window of segments at a time."""
 
     def __init__(self, partition: Partition, staging_folder: Path) -> None:
         self._partition = partition
         self._staging = staging_folder
         self._settled = 0
 
-    def step(self, least: int = ENOUGH) -> bool:
-        """Merge one run of the oldest small segments, or look further; False when there is nothing to do."""
+    def step(self, least: int = AUTOMATIC_MIN_RUN) -> bool:
+        """Merge the oldest run of small segments or advance the window; False when nothing is left to do."""
         starts, generation = self._partition.snapshot()
-        # The newest segment stays as it is: its name tells where the partition ends.
+        # Never merge the newest segment: its name marks the end of the partition.
         waiting = [start for start in starts[:-1] if start >= self._settled]
         pieces = self._pieces(waiting[:_WINDOW])
         extra = superseded_starts(pieces)
@@ -138,8 +138,8 @@ class Compactor:
             return True
         return False
 
-    def all(self) -> Compacted:
-        """Merge whatever is small."""
+    def merge_all(self) -> Compacted:
+        """Merge all small segments."""
         before = len(self._partition.listed())
         self._settled = 0
         while self.step(least=2):
@@ -151,7 +151,7 @@ class Compactor:
         pieces = []
         for start in starts:
             file = self._partition.file(start)
-            # A damaged segment is left as it is, and ends the run before it; a missing one was merged.
+            # Skip a damaged segment, which ends the run before it, and a missing one, which has been merged.
             with suppress(SegmentDamageError, FileNotFoundError):
                 header, size = segment.read_header(file)
                 pieces.append(Piece(start, header.count, size, Path(file).stat().st_mtime))
@@ -166,13 +166,13 @@ class Compactor:
                 self._settled = piece.end
                 return True
             if loaded is None or loaded.header.count != piece.count:
-                return True  # somebody else has merged it
+                return True  # another process has merged it
             segments.append(loaded)
         segment_id = os.urandom(16)
         merged = self._staging / segment_staging.file_name("merge", segment_id.hex())
         segment_staging.write(merged, segment.merge(segment_id, segments), sync=True)
         try:
-            # It is as old as the youngest that is in it.
+            # Retention by age uses the modification time: keep that of the newest segment.
             newest = max(piece.time for piece in run)
             os.utime(merged, (newest, newest))
             self._partition.swap([piece.start for piece in run], merged, generation)
@@ -189,41 +189,44 @@ class Compactor:
         return True
 
 
-_SHORTEST = 1.0
-_LONGEST = 10.0
-_MANY = 32
-_SHARE = 0.05
-_ABANDONED = 3600.0
+_MIN_INTERVAL = 1.0
+_MAX_INTERVAL = 10.0
+_SEGMENTS_PER_STEP = 32
+_MAX_TIME_SHARE = 0.05
+_ABANDONED_AFTER = 3600.0
 
 
 class Pace:
-    """Says now and then that upkeep is due: after many segments or ten seconds, but never twice a second.
+    """Decides when a producer runs a maintenance step: every 32 segments or 10 s, at most once a second.
 
-    Upkeep gets a twentieth of a producer's time at the most: when a round was slow, the next one waits.
+    Maintenance gets at most 5 % of a producer's time: after a slow step the next one is delayed.
 
     >>> pace = Pace()
     >>> pace.due(now=100.0), pace.due(now=100.5), pace.due(now=111.0)
     (True, False, True)
-    >>> pace.took(seconds=2.0, now=113.0)
+    >>> pace.record_duration(seconds=2.0, now=113.0)
     >>> pace.due(now=125.0), pace.due(now=153.0)
     (False, True)
     """
 
     def __init__(self) -> None:
         self._last: float | None = None
-        self._rest = _SHORTEST
+        self._pause = _MIN_INTERVAL
         self._segments = 0
 
     def due(self, now: float) -> bool:
         self._segments += 1
-        since = max(_LONGEST, self._rest) if self._last is None else now - self._last
-        if since < max(_SHORTEST, self._rest) or (since < _LONGEST and self._segments < _MANY):
+        since = max(_MAX_INTERVAL, self._pause) if self._last is None else now - self._last
+        if since < max(_MIN_INTERVAL, self._pause):
+            return False
+        if since < _MAX_INTERVAL and self._segments < _SEGMENTS_PER_STEP:
             return False
         self._last, self._segments = now, 0
         return True
 
-    def took(self, seconds: float, now: float) -> None:
-        self._last, self._rest = now, seconds / _SHARE
+    def record_duration(self, seconds: float, now: float) -> None:
+        """Set the pause before the next step from the duration of the last one."""
+        self._last, self._pause = now, seconds / _MAX_TIME_SHARE
 
 
 class LogMaintenance:
@@ -236,17 +239,17 @@ class LogMaintenance:
         self._staging = path / log_description.STAGING
         self._compactors = [Compactor(partition, self._staging) for partition in partitions]
 
-    def some(self) -> None:
-        """Do a part of what is to be done, small enough that a producer does not notice."""
-        segment_staging.discard(self._staging, _ABANDONED, segment_staging.WORTHLESS)
+    def step(self) -> None:
+        """Do a part of the outstanding maintenance, small enough not to delay a producer noticeably."""
+        segment_staging.discard(self._staging, _ABANDONED_AFTER, segment_staging.TEMPORARY)
         if log_description.read(self._path).version == log_description.OLD:
-            return  # a process that knows no lock may be appending: see upgrade
+            return  # a producer that does not take the lock may be appending: see upgrade
         self.retain(time.time())
         for compactor in self._compactors:
             compactor.step()
 
     def retain(self, now: float) -> list[Cut]:
-        """Delete what the log's settings no longer keep, and say what and why."""
+        """Apply the log's retention settings, and return what was deleted and why."""
         retention = log_description.read(self._path).retention
         if not retention.deletes:
             return []
@@ -263,11 +266,7 @@ class LogMaintenance:
     def compact(self) -> list[Compacted]:
         """Merge all small segments."""
         log_description.upgrade(self._path)
-        return [compactor.all() for compactor in self._compactors]
-
-    def set_retention(self, retention: Retention) -> None:
-        """Replace what the log keeps."""
-        log_description.change(self._path, retention)
+        return [compactor.merge_all() for compactor in self._compactors]
 
     def _facts(self, number: int, starts: Sequence[int]) -> list[SegmentFacts]:
         facts: list[SegmentFacts] = []
@@ -276,6 +275,6 @@ class LogMaintenance:
             try:
                 status = Path(self._partitions[number].file(start)).stat()
             except FileNotFoundError:
-                break  # taken away by another process since; its generation tells
+                break  # removed by another process; the changed generation will reject the cut
             facts.append(SegmentFacts(start, end, status.st_size, status.st_mtime))
         return facts

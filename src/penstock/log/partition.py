@@ -1,11 +1,11 @@
 """One partition: a folder of segments, each named by the position of its first record.
 
-The next segment can only have one name, so a reader tries to open that name instead of listing the folder,
-and a producer publishes by linking its sealed file to that name: the file system lets exactly one win.
+The name of the next segment is known in advance, so a reader tries to open that name instead of listing the
+folder, and a producer publishes by hard-linking its sealed file to that name: only one producer succeeds.
 
-Whatever file has the name of a position holds the records from there on, for ever: retention takes files
-away from the front, and compaction puts a longer one in place of the first of a run and then takes the others
-away. So a reader is right with any file it opens, and looks at the folder again when the one it knew is gone.
+A file named by a position always holds the records from that position on. Retention removes files from the
+front; compaction replaces the first file of a run by a longer one and then removes the others. So any file
+that a reader opens is valid, and the reader lists the folder again when a file that it expected is missing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _UNSEEN = -1
 
 
 class Partition:
-    """A partition's segments, and how far this process knows them."""
+    """A partition's segments, and this process's cache of their positions."""
 
     def __init__(
         self, log: str, number: int, folder: Path, staging_folder: Path, *, fsync: Fsync = "none"
@@ -52,68 +52,69 @@ class Partition:
         self._generation = _UNSEEN
 
     def file(self, position: int) -> str:
-        """The one name that a segment beginning at ``position`` can have."""
-        # A string: to make a Path takes longer than to open the file.
+        """Return the file name of the segment that begins at ``position``."""
+        # A string, because constructing a Path takes longer than opening the file.
         return f"{self._prefix}{position:020d}.seg"
 
     def begin(self) -> int:
-        """The position of the first record."""
+        """Return the position of the first record."""
         if self._generation != self.name_lock.generation():
             self._refresh()
         with self._lock:
             return self._starts[0] if self._starts else self._end
 
     def end(self) -> int:
-        """The position after the last record: what is known, and every segment that was added since."""
-        position, generation = self._known()
+        """Return the position after the last record, including segments added since the last call."""
+        position, generation = self._known_end()
         while True:
             header = self.header(position)
             if header is not None:
-                self._learn(position, header.count)
+                self._extend_known(position, header.count)
                 position += header.count
             elif generation == self.name_lock.generation():
                 return position
             else:
-                # What followed may be part of a longer segment now.
+                # Segments were removed or merged since: read the folder again.
                 self._refresh()
-                position, generation = self._known()
+                position, generation = self._known_end()
 
     def listed(self) -> list[int]:
-        """The positions that the folder's file names show now, in order."""
+        """List the folder and return the positions of its segments in order."""
         matches = (_FILE.fullmatch(name) for name in os.listdir(self.folder))
         return sorted(int(match[1]) for match in matches if match is not None)
 
     def snapshot(self) -> tuple[list[int], int]:
-        """The first positions of all segments, and the generation they belong to."""
+        """Return the first positions of all segments, and the generation they belong to."""
         with self.name_lock.shared() as generation:
             return self.listed(), generation
 
     def header(self, position: int) -> Header | None:
-        """The header of the segment at ``position``, or None when there is no such file."""
+        """Return the header of the segment at ``position``, or None when there is no such file."""
         try:
             return segment.read_header(self.file(position))[0]
         except FileNotFoundError:
             return None
         except SegmentDamageError as error:
-            self.damaged(position, str(error))
+            self.raise_damaged(position, str(error))
 
     def load(self, position: int) -> Segment | None:
-        """The whole, verified segment at ``position``, or None when there is no such file."""
+        """Load and verify the segment at ``position``; None when there is no such file."""
         try:
             return segment.load(self.file(position))
         except FileNotFoundError:
             return None
         except SegmentDamageError as error:
-            self.damaged(position, str(error))
+            self.raise_damaged(position, str(error))
 
-    def damaged(self, position: int, cause: str) -> NoReturn:
-        """Refuse a segment."""
+    def raise_damaged(self, position: int, cause: str) -> NoReturn:
+        """Raise a ``LogCorruptionError`` for the segment at ``position``."""
         raise LogCorruptionError(self.log, self.number, position, self.file(position), cause) from None
 
     def check_start(self, start: int) -> tuple[int, LogCorruptionError | None]:
-        """Refuse a position that is not in the partition; else the end, and why it is no further.
+        """Raise ``LogError`` if ``start`` is not in the partition; else return the end and any damage there.
 
-        What lies before a damaged last segment is sound, so that damage ends a read instead of forbidding it.
+        A damaged last segment does not prevent reading the intact segments before it: the end is then the
+        position of the damage.
         """
         damage: LogCorruptionError | None = None
         try:
@@ -124,7 +125,7 @@ class Partition:
             raise damage
         begin = self.begin()
         if 0 <= start < begin:
-            self._gone(start, begin)
+            self._raise_deleted(start, begin)
         if not begin <= start <= known:
             raise LogError(
                 f"log {self.log!r}, partition {self.number} has no position {start}: "
@@ -133,7 +134,7 @@ class Partition:
         return known, damage
 
     def read(self, start: int, end: int | None = None) -> Iterator[list[Record]]:
-        """The records from ``start`` up to ``end`` or the end as it is now."""
+        """Yield lists of the records from ``start`` up to ``end``, by default the current end."""
         known, damage = self.check_start(start)
         return self._records(start, end, known, damage)
 
@@ -142,11 +143,11 @@ class Partition:
     ) -> Iterator[list[Record]]:
         last = known if end is None else min(end, known)
         position = start
-        first, generation = self._place(position) if position < last else (position, _UNSEEN)
+        first, generation = self._locate(position) if position < last else (position, _UNSEEN)
         while position < last:
             loaded = self.load(first)
             if loaded is None:
-                first, generation = self._place_again(position, first, generation)
+                first, generation = self._relocate(position, first, generation)
                 continue
             after = first + loaded.header.count
             if after > position:
@@ -157,14 +158,14 @@ class Partition:
             raise damage
 
     def publish(self, staged: Path, header: Header) -> None:
-        """Make a sealed file the next segment of this partition, and remove its staged name."""
+        """Publish a sealed file as the next segment of this partition, and remove its staged name."""
         with self.name_lock.shared() as generation:
             self._scan(generation)
             self._link(staged, header, self._end)
-        self._settle(staged)
+        self._finish_publish(staged)
 
     def publish_once(self, staged: Path, header: Header, since: int) -> int:
-        """As ``publish``, unless the segment is at or after position ``since`` already.
+        """Publish like ``publish``, unless the segment is already at or after position ``since``.
 
         Returns the position after the segment.
         """
@@ -174,31 +175,31 @@ class Partition:
             if since > known:
                 raise LogError(
                     f"log {self.log!r}, partition {self.number} ends at {known}, before position {since}"
-                    " where a segment was to be published: is this another log of the same name?"
+                    " from which a segment should be published: was the log deleted and created again?"
                 )
             after = self._published(header.id, max(since, begin), known)
             if after is None and since < begin and not staged.exists():
-                # It was published and deleted since: its staged name goes first, see remove.
+                # The segment was published and then deleted by retention: remove deletes staged names first.
                 after = since
             if after is None:
                 after = self._link(staged, header, known)
-        self._settle(staged)
+        self._finish_publish(staged)
         return after
 
-    def _settle(self, staged: Path) -> None:
+    def _finish_publish(self, staged: Path) -> None:
         if self.fsync == "full":
             sync(self.folder)
         staged.unlink(missing_ok=True)
 
     def _published(self, segment_id: bytes, since: int, known: int) -> int | None:
-        """The position after a segment that is at or after ``since``, alone or as a part of a longer one."""
+        """Search for a segment from ``since`` on, also inside merged ones; return the position after it."""
         if since >= known:
             return None
-        first, _ = self._place(since)
+        first, _ = self._locate(since)
         while first < known:
             found = self.header(first)
             if found is None:
-                self.damaged(first, "the file is missing")
+                self.raise_damaged(first, "the file is missing")
             parts = self._parts(first, found)
             for part_id, count in parts:
                 first += count
@@ -211,7 +212,7 @@ class Partition:
             return [(header.id, header.count)]
         loaded = self.load(position)
         if loaded is None:
-            self.damaged(position, "the file is missing")
+            self.raise_damaged(position, "the file is missing")
         return loaded.parts
 
     def _link(self, staged: Path, header: Header, position: int) -> int:
@@ -223,28 +224,28 @@ class Partition:
                 if found is None:
                     raise LogError(
                         f"log {self.log!r}, partition {self.number}: the staged file {staged} (or the "
-                        "partition's folder) is gone, and its segment is not in the partition"
+                        "partition's folder) no longer exists, and its segment is not in the partition"
                     ) from error
             except OSError as error:
                 if error.errno not in _NO_LINKS:
                     raise
                 raise LogError(
-                    f"log {self.log!r}: the file system of {self.folder} makes no hard links "
-                    f"({error.strerror}): keep the log on one that does"
+                    f"log {self.log!r}: the file system of {self.folder} does not support hard links "
+                    f"({error.strerror}): move the log to one that does"
                 ) from error
             else:
                 found = header
-            self._learn(position, found.count)
+            self._extend_known(position, found.count)
             position += found.count
-            # The segment may be there by another process's hand, or by our own link whose answer a
-            # network file system lost and asked again.
+            # The segment may already be here: linked by another process, or by our own link call, which a
+            # network file system retried after losing the answer.
             if found.id == header.id:
                 return position
 
     def swap(self, run: Sequence[int], merged: Path, generation: int) -> bool:
-        """Put one file in place of a run of segments, unless names have been taken away since a generation.
+        """Replace a run of segments by one merged file, unless the generation has changed.
 
-        Only the name of the first is used again, for a file that has all of their records.
+        The merged file takes the name of the first segment; the other names are removed.
         """
         with self.name_lock.exclusive() as held:
             if held.generation != generation:
@@ -252,17 +253,17 @@ class Partition:
             held.advance()
             self._remove_staged_names(run[0])
             merged.rename(self.file(run[0]))
-            # The disk must know the longer segment before it may forget what is in it.
+            # The merged segment must be durable before the segments that it contains are removed.
             sync(self.folder)
             for position in run[1:]:
                 self.remove(position)
         return True
 
     def cut(self, through: int, generation: int) -> bool:
-        """Delete the segments that begin at or before a position, from the front, but never the newest.
+        """Delete the segments that begin at or before a position, but never the newest one.
 
-        Does nothing, and says so, when names have been taken away since a generation: a segment may have
-        grown by what is not to be deleted.
+        Does nothing and returns False when the generation has changed: compaction may have merged a segment
+        with records that must be kept.
         """
         with self.name_lock.exclusive() as held:
             if held.generation != generation:
@@ -275,14 +276,14 @@ class Partition:
         return True
 
     def remove(self, position: int) -> None:
-        """Delete a segment. Only for who holds the name lock exclusively."""
+        """Delete a segment. The caller must hold the name lock exclusively."""
         self._remove_staged_names(position)
         Path(self.file(position)).unlink(missing_ok=True)
 
     def _remove_staged_names(self, position: int) -> None:
-        """Remove what a crash between link and unlink left.
+        """Remove staged names of a published segment, left by a crash between link and unlink.
 
-        A publish that is repeated would take such a name without its segment for one that is unpublished.
+        Once the segment is deleted, a repeated publish would take such a name for an unpublished segment.
         """
         try:
             status = Path(self.file(position)).stat()
@@ -291,14 +292,14 @@ class Partition:
         if status.st_nlink > 1:
             segment_staging.remove_names(self._staging, status.st_ino)
 
-    def _known(self) -> tuple[int, int]:
+    def _known_end(self) -> tuple[int, int]:
         if self._generation == _UNSEEN:
             self._refresh()
         with self._lock:
             return self._end, self._generation
 
-    def _place(self, position: int) -> tuple[int, int]:
-        """Where to begin to look for a position, and the generation in which that was right."""
+    def _locate(self, position: int) -> tuple[int, int]:
+        """Return the start of the segment to search for a position, and the generation of that answer."""
         if self._generation == _UNSEEN:
             self._refresh()
         with self._lock:
@@ -307,15 +308,15 @@ class Partition:
             index = bisect_right(self._starts, position) - 1
             if index >= 0:
                 return self._starts[index], self._generation
-        return self._gone(position, self.begin())
+        return self._raise_deleted(position, self.begin())
 
-    def _place_again(self, position: int, missing: int, generation: int) -> tuple[int, int]:
+    def _relocate(self, position: int, missing: int, generation: int) -> tuple[int, int]:
         if generation == self.name_lock.generation():
-            self.damaged(missing, "the file is missing")
+            self.raise_damaged(missing, "the file is missing")
         self._refresh()
-        return self._place(position)
+        return self._locate(position)
 
-    def _gone(self, position: int, begin: int) -> NoReturn:
+    def _raise_deleted(self, position: int, begin: int) -> NoReturn:
         raise LogError(
             f"log {self.log!r}, partition {self.number}: positions before {begin} are gone, and {position}"
             f" was asked for: retention has deleted them. Read from {begin} on; a job starts from there with"
@@ -327,23 +328,23 @@ class Partition:
             self._scan(generation)
 
     def _scan(self, generation: int) -> None:
-        """Look at the folder, unless this generation has been seen. Only for who holds the name lock."""
+        """List the folder if the generation is new. The caller must hold the name lock."""
         if generation == self._generation:
             return
         with self._lock:
             if generation == self._generation:
                 return
             starts = self.listed()
-            # A listing taken while producers work may miss a segment that is older than one it shows. In
-            # the middle that costs a longer walk; the first one must be right.
+            # A listing taken while producers append may miss a segment that is older than one it shows. A
+            # missing entry in the middle only lengthens a search, but the first position must be exact.
             if starts and starts[0] != 0 and Path(self.file(0)).exists():
                 starts.insert(0, 0)
-            # The last segment counts as known only when its header has been read.
+            # The end of the last segment is known only once its header has been read.
             self._end = starts.pop() if starts else 0
             self._starts = array("q", starts)
             self._generation = generation
 
-    def _learn(self, position: int, count: int) -> None:
+    def _extend_known(self, position: int, count: int) -> None:
         with self._lock:
             if position == self._end:
                 self._starts.append(position)

@@ -1,9 +1,9 @@
 """The lock of a partition: which process may remove segment files, and how others notice.
 
-A producer claims the next name of a partition by linking to it, which is safe as long as no name is ever free
-again. Retention and compaction free names. They do so behind an exclusive lock, while every producer links
-behind a shared one; and they raise the partition's generation first, so that whoever remembers names from
-before looks at the folder again. The kernel lets go of a lock when its process dies.
+A producer claims the next name of a partition by linking to it, which is safe only if no used name becomes
+free again. Retention and compaction free names. They hold the lock exclusively, while producers link under
+the shared lock, and they first increment the partition's generation, so that processes with a cached listing
+list the folder again. The kernel releases a lock when its process dies.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from penstock.errors import LogError, LogNotFoundError
 from penstock.local_files import try_lock
 
-_PATIENCE = 60.0
-_UPKEEP_PATIENCE = 2.0
-_PAUSE = 0.001
+_SHARED_TIMEOUT = 60.0
+_EXCLUSIVE_TIMEOUT = 2.0
+_RETRY_INTERVAL = 0.001
 _READ_ONLY = (errno.EROFS, errno.EACCES)
 
 
 class PartitionLock:
-    """A partition's lock file. Its length is the generation, and costs no space on the disk.
+    """A partition's lock file. Its length is the generation: a sparse file that takes no disk space.
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -43,7 +43,7 @@ class PartitionLock:
         self._name = str(path)
 
     def generation(self) -> int:
-        """How often names may have been taken away."""
+        """Return the generation: how often names may have been removed."""
         try:
             return os.stat(self._name).st_size  # noqa: PTH116 - half the time of Path.stat
         except FileNotFoundError:
@@ -51,7 +51,7 @@ class PartitionLock:
 
     @contextmanager
     def shared(self) -> Iterator[int]:
-        """Keep all names as they are for a moment; gives the generation."""
+        """Hold the lock shared, so that no name is removed, and yield the generation."""
         try:
             descriptor = self._open()
         except OSError as error:
@@ -60,17 +60,17 @@ class PartitionLock:
             yield self.generation()  # a log on a read-only file system cannot change
             return
         try:
-            self._lock(descriptor, fcntl.LOCK_SH, _PATIENCE)
+            self._lock(descriptor, fcntl.LOCK_SH, _SHARED_TIMEOUT)
             yield os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
 
     @contextmanager
-    def exclusive(self, patience: float = _UPKEEP_PATIENCE) -> Iterator[ExclusiveLock]:
-        """Hold the lock exclusively. Raises LogError when others hold it longer than ``patience`` seconds."""
+    def exclusive(self, timeout: float = _EXCLUSIVE_TIMEOUT) -> Iterator[ExclusiveLock]:
+        """Hold the lock exclusively. Raises LogError when others hold it longer than ``timeout`` seconds."""
         descriptor = self._open()
         try:
-            self._lock(descriptor, fcntl.LOCK_EX, patience)
+            self._lock(descriptor, fcntl.LOCK_EX, timeout)
             yield ExclusiveLock(descriptor)
         finally:
             os.close(descriptor)
@@ -80,28 +80,28 @@ class PartitionLock:
             return os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             raise LogNotFoundError(
-                f"log {self._log!r}: the folder {self._path.parent} is gone: has the log been deleted?"
+                f"log {self._log!r}: the folder {self._path.parent} no longer exists: was the log deleted?"
             ) from None
 
-    def _lock(self, descriptor: int, kind: int, patience: float) -> None:
-        deadline = time.monotonic() + patience
+    def _lock(self, descriptor: int, kind: int, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         while not try_lock(descriptor, kind):
             if time.monotonic() >= deadline:
                 raise LogError(
-                    f"log {self._log!r}: another process has held {self._path} for {patience:g} seconds:"
-                    " is it stopped, or does its disk hang?"
+                    f"log {self._log!r}: another process has held {self._path} for {timeout:g} seconds:"
+                    " is it suspended, or is its disk not responding?"
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_INTERVAL)
 
 
 class ExclusiveLock:
-    """A lock that is held exclusively."""
+    """A partition lock held exclusively."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self.generation = os.fstat(descriptor).st_size
 
     def advance(self) -> None:
-        """Tell other processes that names will be removed. Call it before the first one is."""
+        """Increment the generation. Call this before removing the first name."""
         self.generation += 1
         os.ftruncate(self._descriptor, self.generation)

@@ -1,4 +1,4 @@
-"""Who reads a log and how far: one small file a reader, replaced as a whole."""
+"""The positions of a log's readers: one small file for each reader, replaced atomically."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from penstock.local_files import make_folder
 from penstock.log.segment_staging import file_name
 
 _SUFFIX = ".json"
-_LONGEST = 150
+_MAX_NAME = 150
 
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader and the position in each partition before which it needs nothing any more."""
+    """A reader, and for each partition the position before which it needs no records any more."""
 
     name: str
     positions: dict[int, int]
     time: float
-    """When it said so, in seconds since the epoch."""
+    """When the positions were stored, in seconds since the epoch."""
 
 
 class ReaderPositions:
@@ -46,7 +46,7 @@ class ReaderPositions:
         self._staging = staging
 
     def note(self, name: str, positions: Mapping[int, int], now: float | None = None) -> None:
-        """Write down how far a reader is."""
+        """Store the positions of a reader."""
         content = {
             "reader": name,
             "positions": {str(number): position for number, position in sorted(positions.items())},
@@ -59,7 +59,7 @@ class ReaderPositions:
                 json.dump(content, file)
             try:
                 written.replace(self._file(name))
-            except FileNotFoundError:  # a log of the first format has no such folder
+            except FileNotFoundError:  # a log of format version 1 has no such folder
                 make_folder(self._folder)
                 written.replace(self._file(name))
         except BaseException:
@@ -67,7 +67,7 @@ class ReaderPositions:
             raise
 
     def all(self) -> list[Reader]:
-        """Every reader, by name."""
+        """Return all readers, sorted by name."""
         try:
             names = sorted(os.listdir(self._folder))
         except FileNotFoundError:
@@ -76,9 +76,10 @@ class ReaderPositions:
         return sorted((reader for reader in found if reader is not None), key=lambda reader: reader.name)
 
     def forget(self, name: str) -> bool:
-        """Remove a reader; False when there is none of that name."""
+        """Remove a reader; return False when there is none of that name."""
         for file in (self._file(name), self._folder / (name + _SUFFIX)):
-            # The second name is that of a file which cannot be read; it must not lead out of the folder.
+            # An unreadable file is listed under its file name, the second candidate. That name comes from
+            # the user and must not lead out of the folder.
             if file.parent == self._folder and file.exists():
                 file.unlink(missing_ok=True)
                 return True
@@ -86,9 +87,9 @@ class ReaderPositions:
 
     def _file(self, name: str) -> Path:
         safe = quote(name, safe="", errors="surrogatepass")
-        if len(safe) > _LONGEST or safe != name:
-            # Shortened, or different only in what a file system may take for equal.
-            safe = f"{safe[:_LONGEST]}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
+        if len(safe) > _MAX_NAME or safe != name:
+            # Add a hash: the name is truncated, or a file system may treat it as equal to another one.
+            safe = f"{safe[:_MAX_NAME]}-{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}"
         return self._folder / (safe + _SUFFIX)
 
     def _read(self, file: Path) -> Reader | None:
@@ -97,14 +98,14 @@ class ReaderPositions:
             positions = {int(number): int(position) for number, position in found["positions"].items()}
             return Reader(str(found["reader"]), positions, float(found["time"]))
         except FileNotFoundError:
-            return None  # forgotten since the folder was listed
+            return None  # removed since the folder was listed
         except (ValueError, TypeError, KeyError, AttributeError):
-            # The file was torn by a power cut. Assume that this reader has consumed nothing.
+            # The file was damaged by a power cut. Assume that this reader has consumed nothing.
             return Reader(file.name.removesuffix(_SUFFIX), {}, 0.0)
 
 
 def consumed_by_all(readers: Iterable[Reader], partitions: int) -> dict[int, int]:
-    """How far every reader has come in each partition; empty where there is no reader.
+    """Return for each partition the position that every reader has passed; empty without readers.
 
     >>> ann, bob = Reader("ann", {0: 5, 1: 9}, 0.0), Reader("bob", {0: 7}, 0.0)
     >>> consumed_by_all([ann, bob], partitions=2)

@@ -1,8 +1,8 @@
-"""Records as one Arrow stream and back, types included: 1, 1.0 and True stay what they are.
+"""Encode records as one Arrow stream and decode them, types included: 1, 1.0 and True stay distinct.
 
-A column of keys or values whose entries share one simple type is stored in Arrow's own type; any other
-column is stored as JSON text (see ``tagged``) and its field says so. There is no pickle: reading a log
-never runs code from it.
+A column of keys or values whose entries share one simple type is stored in the matching Arrow type. Any
+other column is stored as JSON text (see ``tagged_json``), marked in the field's metadata. Pickle is not used:
+reading a log never runs code from it.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 CHUNK = 2048
-"""The most records that one list of a read holds: few enough to stay in the processor's cache."""
+"""The maximum number of records in a list that a read yields: few enough to stay in the processor's cache."""
 
 _CODEC = b"codec"
 _JSON = b"json"
-_WORTH_COMPRESSING = 1 << 16
+_MIN_COMPRESSED_SIZE = 1 << 16
 _NONE = type(None)
 
-# A named tuple's own constructor takes half as long again.
+# The constructor of a named tuple takes 50 % longer.
 _record = partial(tuple.__new__, Record)
 
 
 def encode(records: Sequence[Record], now: float | None = None) -> pa.Buffer:
-    """The Arrow stream of one or more records; those without a time get ``now``.
+    """Encode one or more records as an Arrow stream; records without a time get ``now``.
 
     >>> [chunk for chunk in decode(encode([Record("a", 1, 0.5), Record("b", None, 1.5)]))]
     [[Record(key='a', value=1, ts=0.5), Record(key='b', value=None, ts=1.5)]]
@@ -51,8 +51,8 @@ def encode(records: Sequence[Record], now: float | None = None) -> pa.Buffer:
 def _stream(batch: pa.RecordBatch) -> pa.Buffer:
     import pyarrow as pa
 
-    # Compressing costs what it saves in checksum and write, and a log of text is a fraction of the size.
-    large = batch.nbytes >= _WORTH_COMPRESSING
+    # For large batches, compression costs no more time than it saves in checksum and write.
+    large = batch.nbytes >= _MIN_COMPRESSED_SIZE
     options = pa.ipc.IpcWriteOptions(compression="lz4" if large else None, use_threads=False)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
@@ -61,10 +61,10 @@ def _stream(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def merge(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
-    """The Arrow stream of the records of several batches, in their order.
+    """Encode the records of several batches as one Arrow stream, in order.
 
-    Columns of one form are put together as they are. Where the forms differ, the records are decoded and
-    encoded again, which takes many times as long.
+    Batches with equal schemas are concatenated. Otherwise the records are decoded and encoded again, which
+    takes many times as long.
     """
     import pyarrow as pa
 
@@ -76,7 +76,7 @@ def merge(batches: Sequence[pa.RecordBatch]) -> pa.Buffer:
 
 
 def check(record: Record) -> None:
-    """Raise ``UnstorableValueError`` unless a record has a form in a log."""
+    """Raise ``UnstorableValueError`` if a log cannot store a record."""
     key, value, ts = record
     tagged_json.dumps(key)
     tagged_json.dumps(value)
@@ -84,7 +84,7 @@ def check(record: Record) -> None:
 
 
 def open_stream(payload: Any) -> pa.RecordBatch:
-    """The one batch of an Arrow stream that ``encode`` made, its values not decoded yet."""
+    """Return the single batch of an Arrow stream made by ``encode``, without decoding its values."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(payload) as reader:
@@ -92,12 +92,12 @@ def open_stream(payload: Any) -> pa.RecordBatch:
 
 
 def decode(payload: Any, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
-    """The records of an Arrow stream from index ``start`` up to ``stop``, in lists of at most ``CHUNK``."""
+    """Yield the records of an Arrow stream from index ``start`` to ``stop``, in lists of up to ``CHUNK``."""
     return decode_batch(open_stream(payload), start, stop)
 
 
 def decode_batch(batch: pa.RecordBatch, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
-    """As ``decode``, of a batch that is open."""
+    """Decode like ``decode``, from an open batch."""
     last = batch.num_rows if stop is None else min(stop, batch.num_rows)
     for first in range(start, last, CHUNK):
         part = batch.slice(first, min(CHUNK, last - first))
@@ -115,7 +115,7 @@ def _column(entries: Sequence[Any]) -> tuple[pa.Array, bool]:
     if not kinds:
         return pa.nulls(len(entries)), False
     if len(kinds) == 1:
-        # The large types have no limit of 2 GiB a column, and are no slower to write or to read.
+        # The large types have no limit of 2 GiB per column, and are as fast to write and read.
         native = {
             str: pa.large_utf8,
             bytes: pa.large_binary,
@@ -128,7 +128,7 @@ def _column(entries: Sequence[Any]) -> tuple[pa.Array, bool]:
             try:
                 return array_of(entries, arrow_type()), False
             except (OverflowError, UnicodeEncodeError, pa.ArrowInvalid):
-                pass  # an integer over 64 bits or a lone surrogate: JSON text has a form for both
+                pass  # an integer over 64 bits or a lone surrogate: JSON text can represent both
     return array_of(list(map(tagged_json.dumps, entries)), pa.large_utf8()), True
 
 

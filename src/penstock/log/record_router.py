@@ -1,4 +1,4 @@
-"""Which partition a record goes to."""
+"""Choose the partition of each record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.record import Record
 
 
 def check_records(records: Sequence[Record]) -> None:
-    """Refuse anything that is not a record."""
+    """Raise ``LogError`` if any item is not a ``Record``."""
     for kind in set(map(type, records)):
         if kind is not Record:
             raise LogError(
@@ -22,7 +22,7 @@ def check_records(records: Sequence[Record]) -> None:
 
 
 class Router:
-    """Spreads records over partitions: by key, and those without a key in turn, one partition a call.
+    """Assigns records to partitions: by key hash, and those without a key round-robin from call to call.
 
     >>> router = Router(2)
     >>> [sorted(router.route([Record(None, word)])) for word in ("a", "b", "c")]
@@ -34,7 +34,7 @@ class Router:
         self._turns = count()
 
     def route(self, records: Sequence[Record]) -> dict[int, Sequence[Record]]:
-        """The records of each partition that gets any, in their order, by rising partition."""
+        """Return the records of each partition that gets any, in order of partition numbers."""
         if self._partitions == 1:
             return {0: records}
         routed: dict[int, list[Record]] = {}
@@ -47,14 +47,14 @@ class Router:
                 target = turn
             else:
                 if type(key) is not str:
-                    tagged_json.dumps(key)  # a key that cannot be stored has no hash either
+                    tagged_json.dumps(key)  # raises for a key that cannot be stored
                 target = partition_of(key, self._partitions)
             routed.setdefault(target, []).append(record)
         return {target: routed[target] for target in sorted(routed)}
 
 
 def partition_of(key: Any, partitions: int) -> int:
-    """Return the partition of a key. What is equal to nothing, such as NaN, need not be with anything.
+    """Return the partition of a key; 0 for a key that is not equal to itself, such as NaN.
 
     >>> partition_of("a", 4) == partition_of("a", 4), partition_of(float("nan"), 4)
     (True, 0)

@@ -1,7 +1,4 @@
-"""Which segments a log no longer keeps.
-
-Decisions only; ``maintenance`` deletes.
-"""
+"""Decide which segments retention deletes; ``maintenance`` deletes them."""
 
 from __future__ import annotations
 
@@ -13,33 +10,33 @@ from penstock.errors import SettingError
 
 @dataclass(frozen=True)
 class Retention:
-    """What a log keeps. A segment is deleted as soon as one of the rules no longer keeps it."""
+    """The retention rules of a log. A segment is deleted as soon as any rule allows it."""
 
     bytes: int | None = None
-    """The most that all partitions together hold; the oldest segments go first, read or not."""
+    """Maximum size of all partitions together. The oldest segments are deleted first, read or not."""
     seconds: float | None = None
     """How long a segment is kept after it was written, read or not."""
     consumed: bool = False
-    """Whether to delete what every reader has consumed. A log without readers then keeps everything."""
+    """Whether to delete segments that every reader has consumed. Nothing is deleted without readers."""
 
     def __post_init__(self) -> None:
         if self.bytes is not None and (type(self.bytes) is not int or self.bytes < 1):
-            raise SettingError(f"retain_bytes is a number of bytes, 1 or more, not {self.bytes!r}")
+            raise SettingError(f"retain_bytes must be a number of bytes, 1 or more, not {self.bytes!r}")
         seconds = self.seconds
         if seconds is not None and (type(seconds) not in (int, float) or not 0 < seconds < float("inf")):
-            raise SettingError(f"retain_seconds is a number of seconds over 0, not {seconds!r}")
+            raise SettingError(f"retain_seconds must be a number of seconds over 0, not {seconds!r}")
         if type(self.consumed) is not bool:
-            raise SettingError(f"retain_consumed is True or False, not {self.consumed!r}")
+            raise SettingError(f"retain_consumed must be True or False, not {self.consumed!r}")
 
     @property
     def deletes(self) -> bool:
-        """Whether there is a rule at all."""
+        """Whether any rule is set."""
         return self.bytes is not None or self.seconds is not None or self.consumed
 
 
 @dataclass(frozen=True)
 class SegmentFacts:
-    """What retention knows of a segment: the positions it spans, its size, when it was written."""
+    """Positions, size and modification time of a segment."""
 
     start: int
     end: int
@@ -49,7 +46,7 @@ class SegmentFacts:
 
 @dataclass(frozen=True)
 class Cut:
-    """Delete what lies before a position of a partition, and why."""
+    """Deletion of all segments before a position of a partition, and its reason."""
 
     partition: int
     position: int
@@ -64,11 +61,11 @@ def decide(
     consumed: Mapping[int, int],
     now: float,
 ) -> list[Cut]:
-    """Where to cut each partition that has something to delete.
+    """Return a cut for each partition that has segments to delete.
 
-    ``partitions`` has the segments of each in order; the newest of a partition always stays, because it tells
-    where the partition ends. ``consumed`` is how far every reader has come, without an entry where nobody
-    knows.
+    ``partitions`` holds the segments of each partition in order. The newest segment is always kept, because
+    it marks the end of the partition. ``consumed`` holds the position that every reader has passed, without
+    an entry for a partition where it is unknown.
 
     >>> facts = [SegmentFacts(0, 10, 500, 100.0), SegmentFacts(10, 20, 500, 200.0)]
     >>> decide({0: facts}, Retention(seconds=60), {}, now=250.0)

@@ -6,9 +6,9 @@
 All numbers are little endian. The position is not part of the file, so a producer that loses the race for
 a position tries the next one with the same file.
 
-A segment that a producer sealed has no parts, and version 1. One that compaction made of others has
-version 2, and its payload begins with the id (16) and the record count (8) of each of them: who asks whether
-a segment was published finds it there.
+A segment sealed by a producer has version 1 and no parts. A segment merged by compaction has version 2, and
+its payload begins with the id (16) and the record count (8) of each merged segment, which shows whether a
+segment has been published.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ HEADER_SIZE = _BODY.size + _CHECK.size
 
 
 class SegmentDamageError(Exception):
-    """A segment is not what its producer sealed. Who knows the log and the position says so to the user."""
+    """A segment's content is damaged. Callers that know the log and position convert it to a LogError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a segment says of itself."""
+    """The header of a segment file."""
 
     id: bytes
     count: int
@@ -79,7 +79,7 @@ def seal(segment_id: bytes, records: Sequence[Record], now: float | None = None)
 
 
 def merge(segment_id: bytes, segments: Sequence[Segment]) -> Sealed:
-    """Make one segment of several that follow each other."""
+    """Merge consecutive segments into one."""
     parts = [part for one in segments for part in one.parts]
     packed = b"".join(_PART.pack(*part) for part in parts)
     payload = record_codec.merge([one.batch for one in segments])
@@ -91,7 +91,7 @@ def merge(segment_id: bytes, segments: Sequence[Segment]) -> Sealed:
 
 
 def unpack_header(raw: bytes) -> Header:
-    """The header in the first bytes of a segment, or ``SegmentDamageError`` when it cannot be trusted.
+    """Decode the header in the first bytes of a segment; raise ``SegmentDamageError`` if it is not valid.
 
     >>> unpack_header(Header(bytes(16), count=3, length=512, checksum=7).pack()).count
     3
@@ -105,12 +105,12 @@ def unpack_header(raw: bytes) -> Header:
     if magic != _MAGIC or count == 0:
         raise SegmentDamageError("the header is not that of a segment")
     if version not in (_SEALED, _MERGED):
-        raise SegmentDamageError(f"format version {version} is not known to this version of Penstock")
+        raise SegmentDamageError(f"format version {version} is not supported by this version of Penstock")
     return Header(segment_id, count, length, checksum, parts)
 
 
 def read_header(path: str | Path) -> tuple[Header, int]:
-    """The header of a segment file, and the file's size."""
+    """Return the header of a segment file, and the file's size."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return unpack_header(os.read(descriptor, HEADER_SIZE)), os.fstat(descriptor).st_size
@@ -119,7 +119,7 @@ def read_header(path: str | Path) -> tuple[Header, int]:
 
 
 def check_size(header: Header, size: int) -> None:
-    """Raise ``SegmentDamageError`` unless a file of ``size`` bytes can be the whole segment."""
+    """Raise ``SegmentDamageError`` unless a file of ``size`` bytes has the size that the header requires."""
     wanted = HEADER_SIZE + header.length
     if size < wanted:
         raise SegmentDamageError(f"torn: {size} of {wanted} bytes")
@@ -129,21 +129,21 @@ def check_size(header: Header, size: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A segment that was read and found whole."""
+    """A segment that was read and verified."""
 
     header: Header
     batch: Any
     parts: Sequence[tuple[bytes, int]]
-    """Id and record count of every segment that a producer sealed and that is in this one."""
+    """Id and record count of each producer's segment in this one."""
 
     def records(self, start: int = 0, stop: int | None = None) -> Iterator[list[Record]]:
-        """Its records from index ``start`` up to ``stop``, in lists."""
+        """Yield lists of the records from index ``start`` up to ``stop``."""
         return record_codec.decode_batch(self.batch, start, stop)
 
 
 def load(path: str | Path) -> Segment:
-    """Read a segment file and verify all of it before any record can be had from it."""
-    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes as long again
+    """Read a segment file and verify it completely."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - a Path doubles the time
         raw = file.read()
     header = unpack_header(raw[:HEADER_SIZE])
     check_size(header, len(raw))
@@ -152,7 +152,7 @@ def load(path: str | Path) -> Segment:
         raise SegmentDamageError("the payload's checksum does not match")
     size = header.parts * _PART.size
     if size > len(payload):
-        raise SegmentDamageError("the payload does not hold what the header says")
+        raise SegmentDamageError("the payload does not match the header")
     parts = list(_PART.iter_unpack(payload[:size])) if size else [(header.id, header.count)]
     return Segment(header, _open(header, payload[size:]), parts)
 
@@ -165,5 +165,5 @@ def _open(header: Header, payload: memoryview) -> pa.RecordBatch:
     except (pa.ArrowException, OSError, StopIteration) as error:
         raise SegmentDamageError(f"the payload is not an Arrow stream: {error}") from error
     if batch.num_rows != header.count or batch.schema.names != ["key", "value", "ts"]:
-        raise SegmentDamageError("the payload does not hold what the header says")
+        raise SegmentDamageError("the payload does not match the header")
     return batch

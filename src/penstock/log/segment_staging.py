@@ -1,4 +1,4 @@
-"""Sealed files that are not part of the log yet."""
+"""Staging: files that are not part of the log yet."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Literal
 from penstock.errors import LogError
 from penstock.log.segment import Sealed
 
-# A staged file belongs to whoever holds its StagedSegment, perhaps on another machine; the file of an append,
-# a merge or a reader's position is worthless once its process is gone.
+# A staged file belongs to the holder of its StagedSegment, possibly on another machine. The files of an
+# append, a merge or a reader's position can be deleted once their process has ended.
 Kind = Literal["append", "stage", "merge", "reader"]
-WORTHLESS: tuple[Kind, ...] = ("append", "merge", "reader")
+TEMPORARY: tuple[Kind, ...] = ("append", "merge", "reader")
 
 _FILE = re.compile(r"(append|stage|merge|reader)-([0-9a-f]{32})\.seg")
 
 
 @dataclass(frozen=True)
 class StagedSegment:
-    """A segment that was written but is not visible before it is published.
+    """A segment that is written but not visible until it is published.
 
     >>> staged = StagedSegment("00" * 16, 3, "stage-" + "00" * 16 + ".seg", count=10, bytes=640)
     >>> StagedSegment.from_json(staged.to_json()) == staged
@@ -38,12 +38,12 @@ class StagedSegment:
     bytes: int
 
     def to_json(self) -> str:
-        """A line of JSON, for whoever has to remember the segment until it is published."""
+        """Return one line of JSON, from which ``from_json`` restores the segment."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> StagedSegment:
-        """The segment that ``to_json`` wrote down."""
+        """Restore a segment from the output of ``to_json``."""
         try:
             staged = cls(**json.loads(text))
             numbers = (staged.partition, staged.count, staged.bytes)
@@ -58,7 +58,7 @@ class StagedSegment:
 
 
 def file_name(kind: Kind, segment_id: str) -> str:
-    """The name of an unpublished file.
+    """Return the name of a file in staging.
 
     >>> file_name("stage", "00ff")
     'stage-00ff.seg'
@@ -67,7 +67,7 @@ def file_name(kind: Kind, segment_id: str) -> str:
 
 
 def new_id(owner: str | None = None) -> bytes:
-    """Return a new id for a segment, by which what an owner has staged is told from what others have.
+    """Return a new segment id. Ids of one owner share a prefix, by which its staged files are found.
 
     >>> new_id("job").hex().startswith(owned_by("job"))
     True
@@ -76,12 +76,12 @@ def new_id(owner: str | None = None) -> bytes:
 
 
 def owned_by(owner: str) -> str:
-    """Return how the ids of an owner's segments begin."""
+    """Return the prefix of the ids of an owner's segments."""
     return hashlib.sha256(owner.encode()).hexdigest()[:8]
 
 
 def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
-    """Write a sealed segment to a new file, whole or not at all."""
+    """Write a sealed segment to a new file; remove the file if that fails."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -96,7 +96,7 @@ def write(path: Path, sealed: Sealed, *, sync: bool) -> None:
 
 
 def remove_names(folder: Path, inode: int) -> None:
-    """Remove the unpublished names of a file that is published too."""
+    """Remove all staged names of a published file, found by its inode."""
     for path in folder.iterdir():
         if _FILE.fullmatch(path.name) is not None:
             try:
@@ -114,11 +114,11 @@ def discard(
     owner: str | None = None,
     now: float | None = None,
 ) -> int:
-    """Delete unpublished files of some kinds that are older than an age, and return how many.
+    """Delete staging files of the given kinds that are older than an age, and return how many.
 
-    With an ``owner``, what others have staged stays. A file that is published already (its name here is a
-    second link to the same bytes) is a leftover of a process that died before it could unlink it, and goes
-    whatever its kind.
+    With an ``owner``, segments staged by others are kept. The staged name of a published file (a second link
+    to the same inode) was left by a process that died before it could unlink it, and is deleted regardless of
+    kind and owner.
     """
     limit = (time.time() if now is None else now) - older_than_seconds
     deleted = 0
@@ -134,5 +134,5 @@ def discard(
                 path.unlink()
                 deleted += 1
         except FileNotFoundError:
-            continue  # its owner was faster
+            continue  # its owner has removed it
     return deleted

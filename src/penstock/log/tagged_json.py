@@ -1,7 +1,7 @@
-"""Plain Python data as JSON text and back, without loss.
+"""Convert plain Python data to JSON text and back, without loss.
 
-What JSON has no word for becomes an object with one field whose name begins with ``$``. A user's own
-dictionary of that shape is written as ``$dict`` pairs, so the two can never be confused.
+A value that JSON cannot represent becomes an object with one field whose name begins with ``$``. A user's
+dictionary of that shape is written as ``$dict`` pairs, so the two are never confused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 
 from penstock.errors import LogError, UnstorableValueError
 
-# A tagged level is three levels of JSON: far below the depth at which any reader's stack would end.
+# One tagged level takes three JSON levels: this stays far below the recursion limit of JSON parsers.
 MAX_DEPTH = 100
 
 _INT64 = 1 << 63
@@ -25,7 +25,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def dumps(value: Any) -> str:
-    """The JSON text of a value.
+    """Encode a value as JSON text.
 
     >>> dumps({"at": (1, 2.0), "raw": b"ok"})
     '{"at":{"$tuple":[1,2.0]},"raw":{"$bytes":"b2s="}}'
@@ -34,7 +34,7 @@ def dumps(value: Any) -> str:
 
 
 def loads(text: str) -> Any:
-    """The value whose text ``dumps`` made.
+    """Decode JSON text made by ``dumps``.
 
     >>> loads(dumps({(1, 2): {3}}))
     {(1, 2): {3}}
@@ -43,13 +43,13 @@ def loads(text: str) -> Any:
 
 
 def loads_all(texts: Iterable[str]) -> list[Any]:
-    """The values of many texts; one parse of their join is three times as fast as one parse of each."""
+    """Decode many texts by one parse of their concatenation, three times as fast as one parse each."""
     values: list[Any] = _decode(f"[{','.join(texts)}]")
     return values
 
 
 def unstorable(value: Any) -> UnstorableValueError:
-    """The error for a value that has no form in a log."""
+    """Return the error for a value that a log cannot store."""
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return UnstorableValueError(
         f"a log cannot store a value of type {kind}: turn it into plain data first (None, bool, int, float, "
@@ -57,7 +57,7 @@ def unstorable(value: Any) -> UnstorableValueError:
     )
 
 
-def _plain(value: Any, room: int) -> Any:
+def _plain(value: Any, levels_left: int) -> Any:
     kind = type(value)
     if (
         value is None
@@ -70,25 +70,25 @@ def _plain(value: Any, room: int) -> Any:
     writer = _WRITERS.get(kind)
     if writer is None:
         raise unstorable(value)
-    if room == 0 and kind in _CONTAINERS:
+    if levels_left == 0 and kind in _CONTAINERS:
         raise UnstorableValueError(
-            f"a log stores values up to {MAX_DEPTH} levels deep: flatten the value, and see that it does not "
-            "contain itself"
+            f"a log stores values up to {MAX_DEPTH} levels deep: flatten the value, and make sure that it "
+            "does not contain itself"
         )
-    return writer(value, room - 1)
+    return writer(value, levels_left - 1)
 
 
-def _plain_dict(value: dict[Any, Any], room: int) -> Any:
+def _plain_dict(value: dict[Any, Any], levels_left: int) -> Any:
     if all(type(key) is str and (key.isascii() or _is_text(key)) for key in value) and not _looks_tagged(
         value
     ):
-        return {key: _plain(item, room) for key, item in value.items()}
-    return {"$dict": [[_plain(key, room), _plain(item, room)] for key, item in value.items()]}
+        return {key: _plain(item, levels_left) for key, item in value.items()}
+    return {"$dict": [[_plain(key, levels_left), _plain(item, levels_left)] for key, item in value.items()]}
 
 
-def _plain_set(value: Iterable[Any], room: int) -> list[Any]:
-    # A set's own order differs from process to process; equal sets should have equal bytes.
-    return sorted((_plain(item, room) for item in value), key=_encode)
+def _plain_set(value: Iterable[Any], levels_left: int) -> list[Any]:
+    # Set order differs between processes; sort, so that equal sets have equal bytes.
+    return sorted((_plain(item, levels_left) for item in value), key=_encode)
 
 
 def _plain_datetime(value: datetime, _room: int) -> Any:
@@ -130,12 +130,12 @@ _WRITERS: dict[type, Callable[[Any, int], Any]] = {
     str: lambda value, _: {"$str": _base64(value.encode("utf-8", "surrogatepass"))},
     int: lambda value, _: {"$int": hex(value)},
     float: lambda value, _: {"$float": repr(value)},
-    list: lambda value, room: [_plain(item, room) for item in value],
+    list: lambda value, levels_left: [_plain(item, levels_left) for item in value],
     dict: _plain_dict,
-    tuple: lambda value, room: {"$tuple": [_plain(item, room) for item in value]},
+    tuple: lambda value, levels_left: {"$tuple": [_plain(item, levels_left) for item in value]},
     bytes: lambda value, _: {"$bytes": _base64(value)},
-    set: lambda value, room: {"$set": _plain_set(value, room)},
-    frozenset: lambda value, room: {"$frozenset": _plain_set(value, room)},
+    set: lambda value, levels_left: {"$set": _plain_set(value, levels_left)},
+    frozenset: lambda value, levels_left: {"$frozenset": _plain_set(value, levels_left)},
     datetime: _plain_datetime,
     date: lambda value, _: {"$date": value.isoformat()},
     timedelta: lambda value, _: {"$timedelta": [value.days, value.seconds, value.microseconds]},
@@ -169,16 +169,16 @@ def _untag(value: dict[str, Any]) -> Any:
     reader = _READERS.get(tag)
     if reader is None:
         raise LogError(
-            f"this version of Penstock does not know the value form {tag!r}: read it with a newer one"
+            f"this version of Penstock does not support the value encoding {tag!r}: read it with a newer one"
         )
     try:
         return reader(form)
     except (ValueError, TypeError, LookupError, ArithmeticError) as error:
-        raise LogError(f"the value form {tag!r} cannot be read here: {error}") from error
+        raise LogError(f"cannot decode a value with the encoding {tag!r}: {error}") from error
 
 
 def _is_text(value: str) -> bool:
-    # JSON would join two lone surrogates that happen to stand side by side into one character.
+    # Two adjacent lone surrogates would be decoded from JSON as one character.
     try:
         value.encode()
     except UnicodeEncodeError:

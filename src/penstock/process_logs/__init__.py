@@ -1,1 +1,1 @@
-"""What processes and user code write for operators; the embedded data log is ``penstock.log``."""
+"""Logs of processes and output of user code, for operators. The embedded data log is ``penstock.log``."""

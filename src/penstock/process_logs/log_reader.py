@@ -1,8 +1,8 @@
-"""Reads what processes have logged: JSON lines of several files in the order of time, bit by bit.
+"""Reads the logs of processes: JSON lines of several files, merged by time, page by page.
 
-Files may grow, be put aside (``FILE`` becomes ``FILE.1``) or go meanwhile. A reader gets a *cursor* and
-brings it back for the rest. It says how far each file was read. Files are known in it by a hash of their
-first line, which stays when they are put aside, so that what a client sends can never name a file.
+Files may grow, be rotated (``FILE`` becomes ``FILE.1``) or be deleted meanwhile. Each page comes with a
+*cursor*, which the client sends to get the next page. A cursor has the position in each file. It identifies
+files by a hash of their first line, which does not change by rotation and cannot name a path.
 """
 
 from __future__ import annotations
@@ -22,40 +22,40 @@ from penstock.errors import PenstockError
 from penstock.replicas.replica_id import ReplicaId
 
 LONGEST_LINE = 1 << 20
-"""Bytes; longer lines are left out."""
+"""Maximum bytes of a line; longer lines are skipped."""
 MOST_FILES = 300
-"""Files that are read together, the newest of them: their cursor still fits into a URL."""
+"""Maximum number of files read together, the newest ones: their cursor still fits into a URL."""
 MOST_LINES = 10_000
-"""Lines in one answer."""
+"""Maximum number of lines in a page."""
 MOST_BYTES = 4 << 20
-"""Bytes in one answer, but for a last line that goes beyond."""
-_MOST_ASIDE = 9
+"""Maximum bytes of a page; the last line may exceed it."""
+_MOST_ROTATED = 9
 _IDENTITY = 6
-_PLACE = 6
-_STEP = _IDENTITY + _PLACE
-"""Bytes of a cursor for each file: its identity, how far it was read, and whether that gave any line."""
-_MOST_BARREN = 60
-"""Files in a cursor that gave no line: reading one anew would cost time, but double nothing."""
+_POSITION = 6
+_ENTRY = _IDENTITY + _POSITION
+"""Bytes of a cursor for each file: its identity, the position, and whether a line of it was returned."""
+_MOST_UNUSED = 60
+"""Maximum number of files in a cursor without a returned line: reading them again only takes time."""
 
 
 class CursorError(PenstockError):
-    """A cursor is not one that was given out."""
+    """A cursor is not valid."""
 
 
 @dataclass
 class _LogFile:
-    """A file that is being read, and how far."""
+    """A file that is being read, and the position in it."""
 
     file: BinaryIO
     order: int
     position: int
-    gave: bool
-    """Whether any line of it was taken, now or before."""
+    used: bool
+    """Whether any line of the file was returned, now or before."""
 
     def lines(self, job: str) -> Iterator[tuple[str, int, int, dict[str, Any]]]:
-        """Yield (timestamp, order, end, line); whoever takes a line moves ``position`` to its end.
+        """Yield (timestamp, order, end, line). The caller moves ``position`` to the end of a used line.
 
-        Lines that are left out are behind ``position`` at once: all before them have been taken by then.
+        ``position`` moves past skipped lines at once, because all lines before them have been used by then.
         """
         self.file.seek(self.position)
         end = self.position
@@ -77,7 +77,7 @@ class _LogFile:
                 yield line["timestamp"], self.order, end, line
 
     def _skip(self) -> int | None:
-        """Go to the end of a line that is too long; return how much that was, None if it has no end yet."""
+        """Skip the rest of a line that is too long; return its bytes, or None if it is incomplete."""
         skipped = 0
         while piece := self.file.readline(LONGEST_LINE):
             skipped += len(piece)
@@ -87,24 +87,24 @@ class _LogFile:
 
 
 def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tuple[list[dict[str, Any]], str]:
-    """Return the next lines about a job (all, if it is empty), at most ``limit``, and the cursor behind them.
+    """Return the next lines about a job (all if it is empty), at most ``limit``, and the next cursor.
 
-    The first cursor is empty. Files put aside are found beside those given. Raises CursorError.
+    The first cursor is empty. Rotated files are found beside the given ones. Raises CursorError.
     """
-    places = _decode(cursor)
+    positions = _decode(cursor)
     lines: list[dict[str, Any]] = []
     size = 0
     with ExitStack() as stack:
         readers: dict[bytes, _LogFile] = {}
-        for path in _with_those_aside(files):
+        for path in _with_rotated(files):
             try:
                 file = stack.enter_context(path.open("rb"))
             except OSError:
                 continue
             identity = _identity(file)
             if identity is not None and identity not in readers:
-                position, gave = places.get(identity, (0, False))
-                readers[identity] = _LogFile(file, len(readers), _start(file, position), gave)
+                position, used = positions.get(identity, (0, False))
+                readers[identity] = _LogFile(file, len(readers), _start(file, position), used)
         by_order = list(readers.values())
         for _, order, end, line in heapq.merge(
             *(reader.lines(job) for reader in by_order), key=lambda found: found[:2]
@@ -112,20 +112,20 @@ def read_lines(files: Sequence[Path], cursor: str, job: str, limit: int) -> tupl
             lines.append(line)
             reader = by_order[order]
             size += end - reader.position
-            reader.position, reader.gave = end, True
+            reader.position, reader.used = end, True
             if len(lines) >= min(limit, MOST_LINES) or size >= MOST_BYTES:
                 break
-        read = {identity: (reader.position, reader.gave) for identity, reader in readers.items()}
-        # A file that was just being put aside may not have been found: it must not be read anew later.
-        lost = {identity: place for identity, place in places.items() if identity not in read}
-        return lines, _encode({**lost, **read})
+        read = {identity: (reader.position, reader.used) for identity, reader in readers.items()}
+        # A file may be missing because it was just being rotated: keep its position for the next page.
+        missing = {identity: position for identity, position in positions.items() if identity not in read}
+        return lines, _encode({**missing, **read})
 
 
-def _with_those_aside(files: Sequence[Path]) -> list[Path]:
-    """Return the newest files, each before those put aside of it: one that moves meanwhile is met again."""
+def _with_rotated(files: Sequence[Path]) -> list[Path]:
+    """Return the newest files, each before its rotated ones, so that a file rotated meanwhile is found."""
     found: list[tuple[float, Path]] = []
     for path in sorted(set(files)):
-        numbered = (path.with_name(f"{path.name}.{number}") for number in range(1, _MOST_ASIDE + 1))
+        numbered = (path.with_name(f"{path.name}.{number}") for number in range(1, _MOST_ROTATED + 1))
         for candidate in (path, *numbered):
             try:
                 found.append((candidate.stat().st_mtime, candidate))
@@ -136,7 +136,7 @@ def _with_those_aside(files: Sequence[Path]) -> list[Path]:
 
 
 def _identity(file: BinaryIO) -> bytes | None:
-    """Return what a file is known by; None while its first line is not complete."""
+    """Return the identity of a file, a hash of its first line; None while that line is incomplete."""
     first = file.readline(LONGEST_LINE)
     if not first.endswith(b"\n") and len(first) < LONGEST_LINE:
         return None
@@ -144,18 +144,18 @@ def _identity(file: BinaryIO) -> bytes | None:
 
 
 def _start(file: BinaryIO, position: int) -> int:
-    """Check that a position is the start of a line."""
+    """Return a position after checking that it is the start of a line."""
     if position > 0:
-        # Systems differ in how far behind the end of a file one may go: not at all is what all allow.
+        # Systems differ in how far a seek may go beyond the end of a file, so do not go beyond it.
         file.seek(min(position - 1, os.fstat(file.fileno()).st_size))
         if file.read(1) != b"\n":
-            raise CursorError("the cursor does not fit these logs: begin anew without one")
+            raise CursorError("the cursor does not match these logs: start again without a cursor")
     return position
 
 
 def _line(raw: bytes, job: str) -> dict[str, Any] | None:
-    """Return a line if it is one, and about a job or one of its replicas."""
-    # Most lines are about other jobs. Names need no escapes in JSON, so those lines need not be parsed.
+    """Decode a log line; None if it is not valid, or not about the job or one of its replicas."""
+    # Most lines are about other jobs. A job's name has no escapes in JSON, so they need not be parsed.
     if job and job.encode() not in raw:
         return None
     try:
@@ -168,28 +168,29 @@ def _line(raw: bytes, job: str) -> dict[str, Any] | None:
     return line if not job or (replica is not None and replica.job == job) else None
 
 
-def _encode(places: dict[bytes, tuple[int, bool]]) -> str:
-    """Make a cursor of what must be in it, and of what saves most time."""
-    giving = [(identity, place) for identity, place in places.items() if place[1]][-MOST_FILES:]
-    barren = [(identity, place) for identity, place in places.items() if place[0] and not place[1]]
-    saving = heapq.nlargest(_MOST_BARREN, barren, key=lambda each: each[1][0])
-    steps = (
-        identity + (position * 2 + gave).to_bytes(_PLACE) for identity, (position, gave) in giving + saving
+def _encode(positions: dict[bytes, tuple[int, bool]]) -> str:
+    """Encode a cursor: all files with returned lines, and of the others those read furthest."""
+    used = [(identity, entry) for identity, entry in positions.items() if entry[1]][-MOST_FILES:]
+    unused = [(identity, entry) for identity, entry in positions.items() if entry[0] and not entry[1]]
+    furthest = heapq.nlargest(_MOST_UNUSED, unused, key=lambda each: each[1][0])
+    entries = (
+        identity + (position * 2 + is_used).to_bytes(_POSITION)
+        for identity, (position, is_used) in used + furthest
     )
-    return base64.urlsafe_b64encode(b"".join(sorted(steps))).decode()
+    return base64.urlsafe_b64encode(b"".join(sorted(entries))).decode()
 
 
 def _decode(cursor: str) -> dict[bytes, tuple[int, bool]]:
     try:
-        if len(cursor) > (MOST_FILES + _MOST_BARREN) * _STEP * 2:
+        if len(cursor) > (MOST_FILES + _MOST_UNUSED) * _ENTRY * 2:
             raise ValueError
-        steps = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
-        if len(steps) % _STEP:
+        data = base64.b64decode(cursor.encode("ascii"), altchars=b"-_", validate=True)
+        if len(data) % _ENTRY:
             raise ValueError
     except ValueError:
-        raise CursorError("this is not a cursor of these logs: start again without one") from None
-    places = {}
-    for at in range(0, len(steps), _STEP):
-        place = int.from_bytes(steps[at + _IDENTITY : at + _STEP])
-        places[steps[at : at + _IDENTITY]] = (place >> 1, bool(place & 1))
-    return places
+        raise CursorError("this is not a cursor of these logs: start again without a cursor") from None
+    positions = {}
+    for start in range(0, len(data), _ENTRY):
+        entry = int.from_bytes(data[start + _IDENTITY : start + _ENTRY])
+        positions[data[start : start + _IDENTITY]] = (entry >> 1, bool(entry & 1))
+    return positions

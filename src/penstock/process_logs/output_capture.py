@@ -1,6 +1,6 @@
-"""Captures what user code prints and logs: each line becomes a line of user output with its vertex.
+"""Captures prints and log records of user code as lines of user output, each with its vertex.
 
-It replaces ``sys.stdout``, ``sys.stderr`` and the handler of the root logger of a process.
+The capture replaces ``sys.stdout`` and ``sys.stderr`` of a process, and adds a handler to the root logger.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _LONGEST_TRACE = 4 * LONGEST
 _LIBRARIES = frozenset(
     {"penstock", "kazoo", "py4j", "pyspark", "httpx", "httpcore", "asyncio", "structlog", "uvicorn"}
 )
-"""Packages whose log records belong into the log of the process itself."""
+"""Packages whose log records belong to the log of the process itself."""
 
 VertexOf = Callable[[], str | None]
 """Returns the vertex whose code runs in this thread; None if no batch runs."""
 
 
 class CapturedStream(io.TextIOBase):
-    """Stands in for ``sys.stdout`` or ``sys.stderr``: what user code writes becomes lines of its output."""
+    """Replaces ``sys.stdout`` or ``sys.stderr`` and writes the text of user code as lines of user output."""
 
     def __init__(self, output: UserOutput, name: str, original: TextIO, vertex_of: VertexOf) -> None:
         self._output = output
@@ -47,16 +47,16 @@ class CapturedStream(io.TextIOBase):
         self._partial = _Partial()
 
     def write(self, text: str) -> int:
-        """Take text; each line is written when it is complete."""
+        """Write text; each line is passed on when it is complete."""
         vertex = self._vertex_of()
         if vertex is None:
             return self._original.write(text)
         partial = self._partial
         if partial.text and partial.vertex != vertex:
-            self.settle()
+            self.flush_partial()
         head, newline, rest = text.rpartition("\n")
         if not newline:
-            # The rest of a line that is too long is counted and not kept.
+            # The rest of a line that is too long is counted, not kept.
             partial.left_out += max(0, len(partial.text) + len(rest) - LONGEST - SECRET_MARGIN)
             partial.text = (partial.text + rest)[: LONGEST + SECRET_MARGIN]
             partial.vertex = vertex
@@ -69,8 +69,8 @@ class CapturedStream(io.TextIOBase):
             self._line(line, vertex, 0)
         return len(text)
 
-    def settle(self) -> None:
-        """Write what this thread has begun of a line."""
+    def flush_partial(self) -> None:
+        """Write the incomplete line of this thread."""
         partial = self._partial
         whole, left_out = partial.text, partial.left_out
         partial.text, partial.left_out = "", 0
@@ -81,18 +81,18 @@ class CapturedStream(io.TextIOBase):
             self._output.write("info", shortened(text, LONGEST, left_out), vertex, stream=self._stream)
 
     def flush(self) -> None:
-        """Do nothing: complete lines have been written."""
+        """Do nothing: complete lines are already written."""
 
     def writable(self) -> bool:
-        """Say that it can be written to."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor that programs which user code starts write to: the file ``output.log``."""
+        """Return the descriptor of the original stream, to which programs started by user code write."""
         return self._original.fileno()
 
     def reconfigure(self, **_: Any) -> None:
-        """Accept what ``sys.stdout`` accepts; lines are written as they come in any case."""
+        """Accept the arguments of ``sys.stdout.reconfigure`` and ignore them."""
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
@@ -101,12 +101,12 @@ class CapturedStream(io.TextIOBase):
 
     @property
     def buffer(self) -> _CapturedBytes:
-        """What takes bytes."""
+        """A binary stream that writes to this one."""
         return _CapturedBytes(self)
 
 
 class _Partial(threading.local):
-    """The line that a thread has begun to write."""
+    """The incomplete line of a thread."""
 
     text: str = ""
     vertex: str = ""
@@ -114,22 +114,22 @@ class _Partial(threading.local):
 
 
 class _CapturedBytes(io.RawIOBase):
-    """Takes bytes in place of ``sys.stdout.buffer``; those that are no UTF-8 are shown escaped."""
+    """Replaces ``sys.stdout.buffer``; bytes that are not UTF-8 are escaped."""
 
     def __init__(self, stream: CapturedStream) -> None:
         self._text = stream
 
     def write(self, data: Any) -> int:
-        taken = bytes(data)
-        self._text.write(taken.decode("utf-8", "backslashreplace"))
-        return len(taken)
+        content = bytes(data)
+        self._text.write(content.decode("utf-8", "backslashreplace"))
+        return len(content)
 
     def writable(self) -> bool:
         return True
 
 
 class OutputHandler(logging.Handler):
-    """Writes the log records of user code."""
+    """Writes log records of user code as lines of user output."""
 
     def __init__(self, output: UserOutput, vertex_of: VertexOf) -> None:
         super().__init__()
@@ -137,7 +137,7 @@ class OutputHandler(logging.Handler):
         self._vertex_of = vertex_of
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a record; one that cannot be formatted is written as what it is."""
+        """Write a record; one that cannot be formatted is written with its unformatted message."""
         if not self._output.allows():
             return
         try:
@@ -152,24 +152,24 @@ class OutputHandler(logging.Handler):
 
 
 def is_user_record(record: logging.LogRecord) -> bool:
-    """Say whether a log record is of user code or a library of its own, and not of Penstock's."""
+    """Return whether a log record is from user code or its libraries, not from Penstock or its libraries."""
     return record.name.partition(".")[0] not in _LIBRARIES
 
 
 _installed: list[tuple[UserOutput, CapturedStream, CapturedStream, OutputHandler]] = []
-"""At most one: the output of this process."""
+"""The active capture of this process, at most one."""
 
 
-def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool = True) -> None:
-    """Keep what user code prints and logs in this process from now on; calling it again does nothing.
+def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole_process: bool = True) -> None:
+    """Capture prints and log records of user code in this process from now on; later calls do nothing.
 
-    ``whole`` is for a process that prints nothing of its own. In one of Spark's, what its main thread prints
-    outside of user code goes where it always went.
+    ``whole_process`` is for a process that prints nothing itself. Without it, in a process of Spark, text
+    that the main thread prints outside of user code goes to the original stream.
     """
     if _installed:
         return
     for name, value in os.environ.items():
-        # Spark's secret is there, and whatever else a user has passed on.
+        # The environment has Spark's secret, and possibly secrets of the user.
         if is_secret_name(name) and len(value) >= SHORTEST_SECRET:
             register_secret(value)
 
@@ -178,15 +178,15 @@ def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool 
         if not found:
             step = vertex_of()
             found = found if step is None else step
-        if found is None and (whole or threading.current_thread() is not threading.main_thread()):
+        if found is None and (whole_process or threading.current_thread() is not threading.main_thread()):
             return ""
         return found
 
     output = UserOutput(place)
     streams = [CapturedStream(output, name, getattr(sys, name), vertex) for name in ("stdout", "stderr")]
     handler = OutputHandler(output, vertex)
-    if whole:
-        # Of Penstock itself and its libraries there is another log.
+    if whole_process:
+        # Penstock and its libraries write to the log of the process.
         handler.addFilter(is_user_record)
     root = logging.getLogger()
     root.addHandler(handler)
@@ -199,15 +199,15 @@ def capture_user_output(place: OutputPlace, vertex_of: VertexOf, *, whole: bool 
 
 
 def capture_user_output_in_spark(vertex_of: VertexOf) -> None:
-    """Do so in a Python process of Spark, if a supervisor has started its Java."""
+    """Capture user output in a Python process of Spark, if a supervisor has started its Java process."""
     if not _installed:
         place = OutputPlace.of_environment(os.environ)
         if place is not None:
-            capture_user_output(place, vertex_of, whole=False)
+            capture_user_output(place, vertex_of, whole_process=False)
 
 
 def stop_user_output_capture() -> None:
-    """Give the process its streams back; for tests."""
+    """Restore the streams of the process; for tests."""
     for _, stdout, stderr, handler in _installed:
         sys.stdout, sys.stderr = stdout._original, stderr._original
         logging.getLogger().removeHandler(handler)
@@ -215,8 +215,8 @@ def stop_user_output_capture() -> None:
 
 
 def flush_partial_line() -> None:
-    """Write begun lines of this thread and the number of dropped ones: a task or the process ends."""
+    """Write incomplete lines of this thread and the number of dropped lines: a task or the process ends."""
     for output, stdout, stderr, _ in _installed:
-        stdout.settle()
-        stderr.settle()
+        stdout.flush_partial()
+        stderr.flush_partial()
         output.report_dropped()

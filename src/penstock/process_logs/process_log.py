@@ -5,7 +5,7 @@
     bind(epoch=7)
     log.info("became leader", since=moment)
 
-Nothing of structlog's own configuration is touched: a user's code in the same process may have its own.
+The global configuration of structlog is not changed: user code in the same process may have its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
-# structlog loads rich for colourful tracebacks, which nobody sees here: 5 MB in each process of a cluster.
+# structlog imports rich for coloured tracebacks, which are not used here: that saves 5 MB in each process.
 if "rich" in sys.modules:
     import structlog
 else:
@@ -36,20 +36,20 @@ from penstock.process_logs.redaction import REDACTED, is_secret_name, redact, re
 __all__ = ["REDACTED", "bind", "configure", "get_logger", "redact", "register_secret"]
 
 LARGEST_FILE = 20_000_000
-"""Bytes after which a file is put aside, as ``FILE.1`` to ``FILE.5``."""
-FILES_ASIDE = 5
+"""Bytes after which a file is rotated to ``FILE.1`` … ``FILE.5``."""
+ROTATED_FILES = 5
 
-_FIRST = ("timestamp", "level", "event", "process", "pid", "node", "job", "epoch")
-_DEEPEST = 6
+_LEADING_FIELDS = ("timestamp", "level", "event", "process", "pid", "node", "job", "epoch")
+_MOST_LEVELS = 6
 
 _bound: dict[str, Any] = {}
 _handlers: list[logging.Handler] = []
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
-    """Return a logger, whose name begins with ``penstock``. It is silent until :func:`configure` is called.
+    """Return a logger for a name that begins with ``penstock``; silent until :func:`configure` is called.
 
-    Values are given by name: ``get_logger("penstock.web").warning("refused", path=path)``.
+    Values are passed as keyword arguments: ``get_logger("penstock.web").warning("refused", path=path)``.
     """
     logger: structlog.stdlib.BoundLogger = structlog.wrap_logger(
         logging.getLogger(name),
@@ -72,11 +72,10 @@ def configure(
     stderr: bool = False,
     accepts: Callable[[logging.LogRecord], bool] | None = None,
 ) -> None:
-    """Say where the logs of this process go: as JSON lines to a file, and for people to stderr.
+    """Configure where this process logs: JSON lines to a file, readable text to stderr, or both.
 
-    Penstock's own records are kept from INFO on, those of libraries and of the user's code from WARNING on.
-    Records that ``accepts`` says no to are left out.
-    Calling it again replaces what was before.
+    Penstock's records are logged from INFO on, those of libraries and user code from WARNING on. ``accepts``
+    filters records. A later call replaces the configuration.
     """
     bind(process=process, pid=os.getpid(), node=node or None, job=job or None)
     root = logging.getLogger()
@@ -87,7 +86,7 @@ def configure(
     if file is not None:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _add(
-            _PrivateFile(file, maxBytes=LARGEST_FILE, backupCount=FILES_ASIDE, encoding="utf-8"),
+            _PrivateFile(file, maxBytes=LARGEST_FILE, backupCount=ROTATED_FILES, encoding="utf-8"),
             _as_json,
             accepts,
         )
@@ -104,7 +103,7 @@ def _add(
 ) -> None:
     formatter = structlog.stdlib.ProcessorFormatter(
         processors=[
-            _described,
+            _add_context,
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
             structlog.processors.format_exc_info,
             _without_secrets,
@@ -119,13 +118,13 @@ def _add(
 
 
 def bind(**values: Any) -> None:
-    """Add values to all that this process logs from now on, from any thread; None takes one back."""
-    global _bound  # noqa: PLW0603 - exchanged as a whole, so that other threads never see it half changed
+    """Add values to all later log lines of this process, from any thread; None removes a value."""
+    global _bound  # noqa: PLW0603 - replaced as a whole, so that other threads never see a partial change
     _bound = {name: value for name, value in {**_bound, **values}.items() if value is not None}
 
 
 class _PrivateFile(RotatingFileHandler):
-    """A file that only its owner reads."""
+    """A log file that only its owner can read."""
 
     def _open(self) -> TextIOWrapper:
         descriptor = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -133,8 +132,8 @@ class _PrivateFile(RotatingFileHandler):
         return TextIOWrapper(os.fdopen(descriptor, "ab"), encoding="utf-8", write_through=True)
 
 
-def _described(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Add when, how grave and by whom."""
+def _add_context(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Add timestamp, level, logger and bound values."""
     record: logging.LogRecord = event["_record"]
     event["timestamp"] = (
         datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
@@ -148,7 +147,7 @@ def _described(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> M
 
 def _without_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     values = {name: _redacted(name, value, 0) for name, value in event.items()}
-    first = {name: values.pop(name) for name in _FIRST if name in values}
+    first = {name: values.pop(name) for name in _LEADING_FIELDS if name in values}
     return {**first, **values}
 
 
@@ -159,9 +158,9 @@ def _redacted(name: str, value: Any, depth: int) -> Any:
         return redact(value)
     if value is None or isinstance(value, bool | int | float):
         return value
-    if depth < _DEEPEST and isinstance(value, Mapping):
+    if depth < _MOST_LEVELS and isinstance(value, Mapping):
         return {str(key): _redacted(str(key), each, depth + 1) for key, each in value.items()}
-    if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+    if depth < _MOST_LEVELS and isinstance(value, list | tuple | set | frozenset):
         return [_redacted("", each, depth + 1) for each in value]
     return redact(repr(value))
 
@@ -171,7 +170,7 @@ def _as_json(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str
 
 
 def _for_people(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> str:
-    """Make one line, in which no value can pretend to be another line or move the cursor."""
+    """Format a line of text, with control characters escaped so that no value can fake another line."""
     trace = event.pop("exception", None)
     left_out = ("timestamp", "level", "event", "pid", "logger")
     values = " ".join(f"{name}={_shown(value)}" for name, value in event.items() if name not in left_out)

@@ -17,14 +17,14 @@ _secrets: set[str] = set()
 
 
 def register_secret(secret: str) -> None:
-    """Have a text replaced wherever it would appear in the log."""
+    """Register a secret to be replaced in all log lines."""
     if len(secret) < SHORTEST_SECRET:
-        raise ValueError(f"a secret of fewer than {SHORTEST_SECRET} characters would be found in other words")
+        raise ValueError(f"a secret of fewer than {SHORTEST_SECRET} characters would match ordinary text")
     _secrets.add(secret)
 
 
 def is_secret_name(name: str) -> bool:
-    """Say whether a name sounds like that of a secret.
+    """Return whether a name looks like that of a secret.
 
     >>> is_secret_name("nodeToken"), is_secret_name("monkey")
     (True, False)
@@ -33,7 +33,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """Return a text without the secrets that it holds.
+    """Replace the secrets in a text.
 
     >>> redact("GET / with Authorization: Bearer 6f6e65")
     'GET / with Authorization: Bearer [redacted]'

@@ -1,6 +1,6 @@
-"""Writes lines of user code to a bounded file that all processes of an instance share.
+"""Writes lines of user code to a file of limited size, shared by all processes of an instance.
 
-Rotation, rate limit, truncation. It does not touch ``sys.stdout``.
+With rotation, a rate limit, and truncation of long lines. ``output_capture`` replaces ``sys.stdout``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SMALLEST_OUTPUT = 1_000_000
 
 
 def read_output_limits(environment: Mapping[str, str]) -> OutputLimits:
-    """Read the limits; raises SettingError.
+    """Read the limits from the environment. Raises SettingError.
 
     >>> read_output_limits({"PENSTOCK_OUTPUT_RATE": "200", "PENSTOCK_OUTPUT_SIZE": "100MB"})
     OutputLimits(rate=200, size=100000000)
@@ -35,7 +35,7 @@ def read_output_limits(environment: Mapping[str, str]) -> OutputLimits:
     rate = environment.get(OUTPUT_RATE_VARIABLE, "") or str(default.rate)
     if not (rate.isascii() and rate.isdigit() and int(rate)):
         raise SettingError(
-            f"{OUTPUT_RATE_VARIABLE} is {rate!r}: give a number of lines a second, such as 1000"
+            f"{OUTPUT_RATE_VARIABLE} is {rate!r}: set a number of lines a second, such as 1000"
         )
     size = default.size
     if environment.get(OUTPUT_SIZE_VARIABLE):
@@ -45,29 +45,29 @@ def read_output_limits(environment: Mapping[str, str]) -> OutputLimits:
             raise SettingError(f"{OUTPUT_SIZE_VARIABLE}: {error}") from error
         if size < _SMALLEST_OUTPUT:
             raise SettingError(
-                f"{OUTPUT_SIZE_VARIABLE} is {environment[OUTPUT_SIZE_VARIABLE]!r}: give at least 1MB"
+                f"{OUTPUT_SIZE_VARIABLE} is {environment[OUTPUT_SIZE_VARIABLE]!r}: set at least 1MB"
             )
     return OutputLimits(int(rate), size)
 
 
 PARTS = 4
-"""Into how many files the allowed size is divided: the one that is written, and those put aside."""
+"""The number of files that share the size limit: the current one and the rotated ones."""
 
 
 class LineFile:
-    """Appends lines to a file. What goes wrong is not raised: a caller learns that a line is lost."""
+    """Appends lines to a file. Errors are not raised: ``append`` returns False for a lost line."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
         self._part = size // PARTS
         self._descriptor = -1
         self._torn = False
-        """Whether the last line was written in part: the disk was full."""
+        """Whether the last line was written incompletely because the disk was full."""
 
     def append(self, line: bytes) -> bool:
-        """Append a line that ends with a newline; say whether it is in the file."""
+        """Append a line that ends with a newline; return whether it was written."""
         try:
-            if not self._has_room(len(line)):
+            if not self._make_room(len(line)):
                 return False
             whole = b"\n" + line if self._torn else line
             self._torn = os.write(self._descriptor, whole) < len(whole)
@@ -81,8 +81,8 @@ class LineFile:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _has_room(self, length: int) -> bool:
-        """Open the file if it is not, and put it aside if it is full; say whether there is room now."""
+    def _make_room(self, length: int) -> bool:
+        """Open the file if necessary, and rotate it if it is full; return whether the line fits now."""
         if self._descriptor < 0:
             self._open()
         if self._fits(length):
@@ -92,11 +92,11 @@ class LineFile:
             # The process that holds the lock may be paused; drop the line instead of blocking user code.
             if not try_lock(lock):
                 return False
-            # Another process may have put the file aside already.
+            # Another process may have rotated the file already.
             self.close()
             self._open()
             if not self._fits(length):
-                self._put_aside()
+                self._rotate()
                 self.close()
                 self._open()
         finally:
@@ -110,18 +110,18 @@ class LineFile:
         found = os.fstat(self._descriptor)
         return found.st_nlink > 0 and found.st_size + length + 1 <= self._part
 
-    def _put_aside(self) -> None:
+    def _rotate(self) -> None:
         for number in range(PARTS - 1, 0, -1):
-            newer = self._path if number == 1 else self._aside(number - 1)
+            newer = self._path if number == 1 else self._rotated(number - 1)
             if newer.exists():
-                newer.replace(self._aside(number))
+                newer.replace(self._rotated(number))
 
-    def _aside(self, number: int) -> Path:
+    def _rotated(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
 
 class RateLimit:
-    """Lets ``rate`` lines a second pass, and after a pause up to ``burst`` at once; counts those that do not.
+    """Allows ``rate`` lines a second, with bursts of up to ``burst``, and counts the dropped lines.
 
     >>> limit = RateLimit(rate=2, burst=3)
     >>> [limit.allows(at) for at in (0.0, 0.0, 0.0, 0.0, 0.5, 0.5)]
@@ -134,15 +134,15 @@ class RateLimit:
         self._rate = rate
         self._burst = burst
         self._tokens = burst
-        self._seen: float | None = None
+        self._updated_at: float | None = None
         self.dropped = 0
-        """How many lines have not passed since somebody has set this to 0."""
+        """The number of dropped lines; callers reset it to 0."""
 
     def allows(self, now: float) -> bool:
-        """Say whether a line may pass at a moment, of a clock that only goes forward."""
-        if self._seen is not None:
-            self._tokens = min(self._burst, self._tokens + max(0.0, now - self._seen) * self._rate)
-        self._seen = now
+        """Return whether a line is allowed at a time of a monotonic clock."""
+        if self._updated_at is not None:
+            self._tokens = min(self._burst, self._tokens + max(0.0, now - self._updated_at) * self._rate)
+        self._updated_at = now
         if self._tokens < 1.0:
             self.dropped += 1
             return False
@@ -151,33 +151,33 @@ class RateLimit:
 
 
 FILE = "user.jsonl"
-"""In the folder of an instance; parts put aside are beside it."""
+"""The file in the folder of an instance; rotated files are beside it."""
 VARIABLE = "PENSTOCK_OUTPUT"
-"""The variable of the environment that tells a process where its output belongs."""
+"""The environment variable with the OutputPlace of a process."""
 LONGEST = 8_192
-"""Characters of a line that are kept."""
+"""Maximum characters of a line; longer lines are truncated."""
 
 
 SECRET_MARGIN = 1_000
-"""Characters behind those that are kept in which a secret is looked for: it may be cut in two otherwise."""
+"""Further characters searched for secrets: truncation could cut a secret in two, which is then not found."""
 _BURST_SECONDS = 5
 _REPORT_SECONDS = 1.0
-"""How often the number of dropped lines is written while lines are being dropped."""
+"""Minimum seconds between two reports of dropped lines."""
 
 
 @dataclass(frozen=True)
 class OutputLimits:
-    """How much of what user code prints is kept."""
+    """The limits of user output."""
 
     rate: int = 1_000
-    """Lines a second of one process; after a pause five times as many at once."""
+    """Lines a second of one process, with bursts of up to five times as many."""
     size: int = 16_000_000
     """Bytes of all processes of an instance together."""
 
 
 @dataclass(frozen=True)
 class OutputPlace:
-    """Where the output of an instance's processes belongs."""
+    """The folder, origin and limits of the user output of an instance's processes."""
 
     folder: str
     node: str
@@ -187,12 +187,12 @@ class OutputPlace:
     size: int = OutputLimits.size
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that a process is started with."""
+        """Return the environment variables to start a process with."""
         return {VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def of_environment(cls, environment: Mapping[str, str]) -> OutputPlace | None:
-        """Return what a process was started with; None if it was not by a supervisor.
+        """Return the place of a process; None if it was not started by a supervisor.
 
         >>> place = OutputPlace("/instances/1", "node-1", "words", "worker")
         >>> OutputPlace.of_environment(place.environment()) == place
@@ -203,7 +203,7 @@ class OutputPlace:
 
 
 class UserOutput:
-    """Writes lines of user code to the file of an instance. May be used from any thread."""
+    """Writes lines of user code to the file of an instance. Thread-safe."""
 
     def __init__(
         self,
@@ -221,14 +221,14 @@ class UserOutput:
         self._reported = clock()
 
     def write(self, level: str, text: str, vertex: str | None, **more: str) -> None:
-        """Write a line that was allowed."""
+        """Write a line; call ``allows`` first."""
         line = self._line(level, text, vertex, more)
         with self._lock:
             if not self._file.append(line):
                 self._limit.dropped += 1
 
     def allows(self) -> bool:
-        """Say whether one more line may be written now; if not, it is counted."""
+        """Return whether another line may be written now; if not, count it as dropped."""
         with self._lock:
             moment = self._clock()
             allowed = self._limit.allows(moment)
@@ -237,7 +237,7 @@ class UserOutput:
             return allowed
 
     def report_dropped(self) -> None:
-        """Write how many lines have been dropped since the last time, if any."""
+        """Write the number of lines dropped since the last report, if any."""
         with self._lock:
             count = self._limit.dropped
             self._reported = self._clock()
@@ -267,29 +267,29 @@ class UserOutput:
         return json.dumps(line, separators=(",", ":")).encode() + b"\n"
 
     def renew_lock(self) -> None:
-        """Have a lock that nobody holds: another thread may have held it when this process was forked."""
+        """Replace the lock after a fork, because another thread may have held it in the parent process."""
         self._lock = threading.RLock()
 
 
-def shortened(text: str, longest: int, left_out: int = 0) -> str:
-    """Return a text without secrets, of at most so many characters, all of which have a form in UTF-8.
+def shortened(text: str, max_length: int, left_out: int = 0) -> str:
+    """Redact a text, truncate it to a number of characters, and escape lone surrogates.
 
-    ``left_out`` is how many characters of it have been left out before.
+    ``left_out`` is the number of characters that were dropped before.
 
     >>> shortened("a" * 12, 10), shortened(chr(0xDC80), 10)
     ('aaaaaaaaaa… [cut: 12 characters]', '\\\\udc80')
     """
     length = len(text) + left_out
-    text = redact(text[: longest + SECRET_MARGIN])
-    if length > longest:
-        text = f"{text[:longest]}… [cut: {length} characters]"
+    text = redact(text[: max_length + SECRET_MARGIN])
+    if length > max_length:
+        text = f"{text[:max_length]}… [cut: {length} characters]"
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def without_secrets(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of a log without secrets that this process knows.
+    """Redact a line of user output with the secrets that this process knows.
 
-    Spark's Python processes do not know those of the cluster; who reads what user code has said does.
+    Spark's Python processes do not know the secrets of the cluster, but the reader of their output does.
     """
     if "stream" not in line:
         return dict(line)

@@ -1,1 +1,1 @@
-"""Processes of the operating system that outlive their starter. Knows nothing of jobs or clusters."""
+"""Operating system processes that outlive the process that started them, independent of jobs and clusters."""

@@ -1,9 +1,9 @@
-"""Starts, finds, signals, measures and kills processes that outlive their starter.
+"""Starts, finds, signals, measures and kills processes that outlive the process that started them.
 
-Each process has a folder, which identifies it. It leads a session of its own; its *family* is that session,
-all descendants, and every process that carries its mark in the environment: Spark's Java and Python
-processes belong to it. A pid is used only together with the start time of its process, so a reused pid is
-never signalled. :class:`Processes` is the interface, :class:`OsProcesses` the implementation;
+Each process is identified by a folder. It leads its own session; its *family* is that session, all
+descendants, and every process with its mark in the environment, such as Spark's Java and Python processes. A
+pid is used only together with the start time of its process, so a reused pid is never signalled.
+:class:`Processes` is the interface, :class:`OsProcesses` the implementation;
 :mod:`penstock.testing.fake_processes` has one for tests.
 """
 
@@ -26,7 +26,7 @@ from penstock.processes import process_launcher
 from penstock.processes.process_table import ProcessEntry, ProcessTable, descendants, read_entry, read_table
 
 MARK = "PENSTOCK_INSTANCE"
-"""The environment variable that holds the folder of the process at the head of a family."""
+"""The environment variable with the folder of the process that heads a family."""
 OUTPUT = "output.txt"
 
 
@@ -36,66 +36,66 @@ class ProcessError(PenstockError):
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process, for ever: a pid is used again, a pid with the moment of its beginning is not."""
+    """Identifies a process permanently, by its pid and start time: a pid alone can be reused."""
 
     pid: int
     created: float
-    """Seconds since 1970."""
+    """When the process was created, in seconds since 1970."""
     argv0: str = ""
     started: float = 0.0
-    """When the program began, seconds since 1970."""
+    """When the program was started, in seconds since 1970."""
     ticks: int | None = None
-    """When the process began, counted since the machine did; this holds even if the clock is set."""
+    """When the process was created, in clock ticks since boot; not affected by changes of the clock."""
     boot: str = ""
-    """Which run of the machine that was."""
+    """The boot id of the machine at that time."""
 
 
 class Processes(Protocol):
-    """The processes of one machine. Methods may be called from one thread at a time."""
+    """The processes of one machine. Only one thread may call methods at a time."""
 
     def start(
         self, argv: Sequence[str], *, folder: Path, environment: Mapping[str, str], cwd: Path
     ) -> ProcessId:
-        """Start a program, with exactly this environment and the mark. Raises ProcessError.
+        """Start a program with exactly this environment and the mark. Raises ProcessError.
 
-        What it prints is added to ``output.txt`` in the folder. If the folder has a living process, that
-        one is returned and nothing is started.
+        Its output is appended to ``output.txt`` in the folder. If the folder already has a running process,
+        that process is returned and nothing is started.
         """
         ...
 
     def find(self, folder: Path) -> ProcessId | None:
-        """Return the living process of a folder, whoever started it; None when there is none."""
+        """Return the running process of a folder, regardless of who started it; None if there is none."""
         ...
 
     def alive(self, folder: Path) -> bool:
-        """Whether the process of a folder runs. A zombie does not."""
+        """Return whether the process of a folder is running. A zombie is not."""
         ...
 
     def exit_code(self, folder: Path) -> int | None:
-        """How the process of a folder ended, negative for a signal; None when it runs or nobody knows.
+        """Return the exit code of a folder's process, negative for a signal; None if running or unknown.
 
-        It is known only to the one who started it.
+        Only the process that started it knows the exit code.
         """
         ...
 
     def signal(self, folder: Path, number: int, *, family: bool = False) -> bool:
-        """Send a signal to the process, or to its family; False when there was nobody to send it to."""
+        """Send a signal to the process, or to its family; return False if no process received it."""
         ...
 
     def kill_all(self, folder: Path) -> int:
-        """Kill the family, even if its head is dead; return how many that were, once they are gone."""
+        """Kill the family, even if its head is dead; wait for its end and return the number of processes."""
         ...
 
     def figures(self, folder: Path) -> tuple[float, int]:
-        """Return cores in use since the last call, and resident bytes, of the whole family."""
+        """Return the cores used since the last call and the resident bytes of the whole family."""
         ...
 
     def below(self, folder: Path) -> list[Path]:
-        """Return the folders, of those below one, whose families have a living member, in order."""
+        """Return the folders below the given one whose families have a running member, sorted."""
         ...
 
     def forget(self, folder: Path) -> None:
-        """Drop what is kept in memory about a folder whose process has ended: its exit code and usage."""
+        """Drop the cached exit code and usage of a folder whose process has ended."""
         ...
 
 
@@ -103,12 +103,12 @@ _START_SECONDS = 20.0
 _KILL_SECONDS = 5.0
 _KILL_ROUNDS = 5
 _TABLE_SECONDS = 0.5
-_LOOK_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 @dataclass
 class _Usage:
-    """What a family has used when it was last looked at."""
+    """The processor time of a family's processes at a moment."""
 
     at: float
     cpu: dict[tuple[int, int], float]
@@ -130,18 +130,21 @@ class OsProcesses:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (living := self.find(folder)) is not None:
             return living
-        # The record of a process that has ended must not be taken for that of the new one.
+        # Remove the record of an ended process, so that it is not taken for the new one's.
         folder.joinpath(process_launcher.RECORD).unlink(missing_ok=True)
         self._forget(folder)
-        child, trouble = _launch(argv, folder, {**environment, MARK: str(folder)}, cwd)
+        child, failure = _launch(argv, folder, {**environment, MARK: str(folder)}, cwd)
         self._children[folder] = child
         found = self._recorded(folder)
-        if trouble and trouble != process_launcher.TAKEN:
+        if failure and failure != process_launcher.TAKEN:
             child.wait()
-            raise ProcessError(f"cannot start {trouble}")
+            raise ProcessError(f"cannot start {failure}")
         if found is None:
-            raise ProcessError(f"cannot start {argv[0]}: it was ended before it began; see {folder / OUTPUT}")
-        if found.pid != child.pid:  # The launcher of a starter that died was quicker.
+            raise ProcessError(
+                f"cannot start {argv[0]}: its launcher ended before it started the program;"
+                f" see {folder / OUTPUT}"
+            )
+        if found.pid != child.pid:  # A launcher started by a process that has died since was first.
             child.wait()
             del self._children[folder]
         return found
@@ -152,7 +155,7 @@ class OsProcesses:
         if found is None:
             return None
         child = self._children.get(folder)
-        # The first thread of a child may be gone while others of it are still on their way out.
+        # The main thread of a child may have ended while its other threads are still ending.
         own = child is not None and child.pid == found.pid
         return found if own or self._is_alive(found) else None
 
@@ -176,7 +179,7 @@ class OsProcesses:
     def kill_all(self, folder: Path) -> int:
         found = self._recorded(folder)
         killed: set[tuple[int, int]] = set()
-        # Who is killed may have started somebody a moment before.
+        # A killed process may have started another one a moment before.
         for _ in range(_KILL_ROUNDS):
             table = read_table()
             members = [] if found is None else self._family(folder, found, table)
@@ -210,16 +213,16 @@ class OsProcesses:
         return sorted(path for path in marks if folder in path.parents)
 
     def descriptor(self, folder: Path) -> int | None:
-        """Open a descriptor that becomes readable when the process ends; the caller closes it.
+        """Open a pidfd, which becomes readable when the process ends; the caller closes it.
 
-        None when there is no such process, or when the system has no such descriptors.
+        None when there is no such process, or when the system has no pidfds.
         """
         found = self.find(folder)
         entry = None if found is None else self._entry(found)
         return None if entry is None else _open(entry)
 
     def forget(self, folder: Path) -> None:
-        """Drop what is kept in memory about a folder whose process has ended."""
+        """Drop the cached exit code and usage of a folder whose process has ended."""
         self._reap(folder)
         if folder not in self._children:
             self._forget(folder)
@@ -249,16 +252,16 @@ class OsProcesses:
     def _same(self, entry: ProcessEntry, process: ProcessId) -> bool:
         if process.ticks is not None:
             return entry.ticks == process.ticks and self._boot == process.boot
-        # Where the system does not count ticks, psutil's time of creation is what there is.
+        # On systems without ticks, compare the creation time reported by psutil.
         return abs(entry.ticks / os.sysconf("SC_CLK_TCK") - process.created) < 2.0
 
     def _family(self, folder: Path, head: ProcessId, table: ProcessTable) -> list[ProcessEntry]:
-        """Who belongs to a process, in order of pids; without zombies."""
+        """Return the family of a process sorted by pid, without zombies."""
         if head.boot != self._boot:
             return []
-        there = table.get(head.pid)
-        if there is not None and not self._same(there, head):
-            return []  # The number was given out again, so nobody of that session is left.
+        entry = table.get(head.pid)
+        if entry is not None and not self._same(entry, head):
+            return []  # The pid was reused, so no process of that session is left.
         session = {entry.pid for entry in table.values() if entry.session == head.pid}
         others = [pid for pid in descendants(table, session) if _mark_of(pid) in (None, str(folder))]
         members = [table[pid] for pid in sorted({*session, *others})]
@@ -272,7 +275,7 @@ class OsProcesses:
 
 
 def read_record(path: Path) -> ProcessId | None:
-    """Read ``process.json``; None when there is none, or none that can be understood."""
+    """Read ``process.json``; None when it is missing or not valid."""
     try:
         content = json.loads(path.read_bytes())
         known = {field.name: content[field.name] for field in fields(ProcessId) if field.name in content}
@@ -285,7 +288,7 @@ def read_record(path: Path) -> ProcessId | None:
 def _launch(
     argv: Sequence[str], folder: Path, environment: Mapping[str, str], cwd: Path
 ) -> tuple[subprocess.Popen[bytes], str]:
-    """Start the launcher; return once it has become the program, or with what went wrong."""
+    """Start the launcher and wait until it executes the program; return the child and any error."""
     ours, theirs = os.pipe()
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
@@ -318,14 +321,14 @@ def _launch(
         readable, _, _ = select.select([ours], [], [], _START_SECONDS)
         if not readable:
             child.kill()
-            return child, f"{argv[0]}: it did not begin within {_START_SECONDS:g} seconds"
+            return child, f"{argv[0]}: it did not start within {_START_SECONDS:g} seconds"
         return child, os.read(ours, 4096).decode(errors="replace")
     finally:
         os.close(ours)
 
 
 def _mark_of(pid: int) -> str | None:
-    """Return the mark of a process, if it has one that we may read."""
+    """Return the mark of a process; None if it has none or its environment cannot be read."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
@@ -336,25 +339,25 @@ def _mark_of(pid: int) -> str | None:
 
 
 def _marked(folder: Path, table: ProcessTable, known: set[int]) -> list[ProcessEntry]:
-    """Who has the mark of a folder, though it has left the session and its parents are dead."""
+    """Return processes with the mark of a folder that have left the session and whose parents are dead."""
     others = (entry for pid, entry in sorted(table.items()) if pid not in known and not entry.zombie)
     return [entry for entry in others if entry.pid != os.getpid() and _mark_of(entry.pid) == str(folder)]
 
 
 def _open(entry: ProcessEntry) -> int | None:
-    """Open a descriptor of exactly this process; None when it is gone, or the system has none to give."""
+    """Open a pidfd of exactly this process; None when it has ended, or the system has no pidfds."""
     try:
         descriptor = os.pidfd_open(entry.pid)
     except (OSError, AttributeError):
         return None
-    # Whoever has the pid now cannot be exchanged any more: the descriptor holds on to it.
-    if _is_there(entry):
+    # The descriptor refers to the process that has the pid now: check that it is the right one.
+    if _exists(entry):
         return descriptor
     os.close(descriptor)
     return None
 
 
-def _is_there(entry: ProcessEntry) -> bool:
+def _exists(entry: ProcessEntry) -> bool:
     now = read_entry(entry.pid)
     return now is not None and now.ticks == entry.ticks
 
@@ -365,7 +368,7 @@ def _send(entry: ProcessEntry, number: int) -> bool:
     try:
         if descriptor is not None:
             signal.pidfd_send_signal(descriptor, number)
-        elif _is_there(entry):  # Some containers, and macOS, have no such descriptors.
+        elif _exists(entry):  # Some containers, and macOS, have no pidfds.
             os.kill(entry.pid, number)
         else:
             return False
@@ -382,7 +385,7 @@ def _kill(entry: ProcessEntry) -> bool:
 
 
 def _wait_gone(entries: Iterable[ProcessEntry], seconds: float) -> None:
-    """Wait until processes have ended, as zombies perhaps."""
+    """Wait until processes have ended, possibly as zombies."""
     deadline = time.monotonic() + seconds
     for entry in entries:
         while time.monotonic() < deadline:
@@ -391,7 +394,7 @@ def _wait_gone(entries: Iterable[ProcessEntry], seconds: float) -> None:
                 break
             descriptor = _open(entry)
             if descriptor is None:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
                 continue
             select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
             os.close(descriptor)

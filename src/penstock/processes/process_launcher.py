@@ -1,8 +1,8 @@
 """The launcher of a process: records its process id, then executes the program in its place.
 
-It is run as a file by an isolated Python without site packages, about 12 ms: it must import nothing but
-the standard library. Because the process itself writes ``process.json``, a supervisor that dies at any
-moment leaves no process that its successor cannot find.
+It is run as a file by an isolated Python without site packages, which takes about 12 ms, so it may import
+only the standard library. Because the process itself writes ``process.json``, the successor of a supervisor
+that died at any moment finds all its processes.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ import time
 
 RECORD = "process.json"
 TAKEN = "taken"
-"""What is answered when the folder belongs to a process that was started before."""
+"""The error reported when the folder already belongs to another process."""
 
 
-def main(folder: str, answer: int, argv: list[str]) -> None:
-    """Write ``process.json`` and become ``argv``; what goes wrong is written to ``answer``.
+def main(folder: str, errors: int, argv: list[str]) -> None:
+    """Write ``process.json`` and execute ``argv``; an error is written to the descriptor ``errors``.
 
-    The descriptor closes when the other program begins, and so tells that everything went well.
+    The descriptor is closed on exec, which tells the reader that the program has started.
     """
-    os.set_inheritable(answer, False)
+    os.set_inheritable(errors, False)
     try:
-        if not note(folder, argv[0]):
-            os.write(answer, TAKEN.encode())
+        if not write_record(folder, argv[0]):
+            os.write(errors, TAKEN.encode())
             return
         os.execvpe(argv[0], argv, os.environ)  # noqa: S606 - an argument list, and there is no shell
     except OSError as error:
-        os.write(answer, f"{argv[0]}: {error.strerror}".encode())
+        os.write(errors, f"{argv[0]}: {error.strerror}".encode())
 
 
-def note(folder: str, program: str) -> bool:
-    """Write the record of this process unless there is one; whoever comes first decides."""
+def write_record(folder: str, program: str) -> bool:
+    """Write the record of this process; return False if another process has written one first."""
     record = {
         "pid": os.getpid(),
         "created": created(os.getpid()),
@@ -56,9 +56,9 @@ def note(folder: str, program: str) -> bool:
 
 
 def ticks(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did; None where the system does not tell.
+    """Return when a process was created, in clock ticks since boot; None if the system does not tell.
 
-    Unlike the time of day this never changes, whatever is done to the clock.
+    Unlike the wall-clock time this is not affected by changes of the clock.
     """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
@@ -68,17 +68,17 @@ def ticks(pid: int) -> int | None:
 
 
 def created(pid: int) -> float:
-    """When a process began, in seconds since 1970, as psutil says it."""
-    begun = ticks(pid)
-    if begun is None:
+    """Return when a process was created, in seconds since 1970, with the same result as psutil."""
+    start_ticks = ticks(pid)
+    if start_ticks is None:
         return time.time()
     with open("/proc/stat", "rb") as file:  # noqa: PTH123
         started = next(int(line.split()[1]) for line in file if line.startswith(b"btime"))
-    return started + begun / os.sysconf("SC_CLK_TCK")
+    return started + start_ticks / os.sysconf("SC_CLK_TCK")
 
 
 def boot() -> str:
-    """Which run of the machine this is; empty where the system does not tell."""
+    """Return the boot id of the machine; empty if the system does not tell."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123
             return file.read().strip()

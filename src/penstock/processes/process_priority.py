@@ -2,7 +2,7 @@
 machine.
 
 Starting Spark uses all processors for some seconds. A replica that joins while others run is not urgent, and
-would take that time from other workers on the machine.
+would take processor time from other workers on the machine.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import suppress
 LONGEST = 30.0
 """The maximum number of seconds with a lower priority.
 
-On a busy node the start would otherwise take minutes, and the worker would be killed because it hangs.
+On a busy node the start would otherwise take minutes, and the worker would be killed as hanging.
 """
 _STEP = 15
-"""So much nicer: about a thirtieth of the processor that others on the same core get."""
-_NICEST = 19
-_RANGE = 20
+"""Increase of the nice value: the process gets about 1/30 of the time of others on the same core."""
+_MAX_NICE = 19
+_NICE_LIMIT = 20
 
 
 class ProcessPriority:
-    """Lowers the priority of a worker's processes, and raises it again.
+    """Lowers the priority of a worker's processes, and restores it later.
 
-    It does nothing where the process may not raise the priority again.
+    It does nothing if the process is not permitted to restore the priority.
     """
 
     def __init__(self) -> None:
@@ -34,22 +34,22 @@ class ProcessPriority:
         self._timer: threading.Timer | None = None
 
     def lower(self, seconds: float = LONGEST) -> None:
-        """Lower the priority of this thread and of what it starts from now on, for so long at most."""
+        """Lower the priority of this thread and of all that it starts, for at most ``seconds``."""
         if can_restore_priority(self._usual):
-            os.setpriority(os.PRIO_PROCESS, 0, min(self._usual + _STEP, _NICEST))
+            os.setpriority(os.PRIO_PROCESS, 0, min(self._usual + _STEP, _MAX_NICE))
             self._timer = threading.Timer(seconds, self._raise)
             self._timer.daemon = True
             self._timer.start()
 
     def restore(self) -> None:
-        """Give this process, and all that it has started, the usual priority. Priorities are by thread."""
+        """Restore the usual priority of all threads of this process and of its descendants."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
             self._raise()
 
     def _raise(self) -> None:
-        import psutil  # Most workers never have a lower priority.
+        import psutil  # Imported here because most workers never lower their priority.
 
         own = psutil.Process()
         for process in (own, *own.children(recursive=True)):
@@ -60,6 +60,6 @@ class ProcessPriority:
 
 
 def can_restore_priority(usual: int) -> bool:
-    """Whether a process that has become nicer may go back."""
+    """Return whether a process with an increased nice value is permitted to decrease it to ``usual``."""
     limit = resource.getrlimit(resource.RLIMIT_NICE)[0]
-    return os.geteuid() == 0 or limit == resource.RLIM_INFINITY or _RANGE - limit <= usual
+    return os.geteuid() == 0 or limit == resource.RLIM_INFINITY or _NICE_LIMIT - limit <= usual

@@ -1,4 +1,4 @@
-"""The table of all processes of this machine at one moment, with their parents and sessions."""
+"""A snapshot of all processes of this machine, with their parents and sessions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class ProcessEntry:
     parent: int
     session: int
     ticks: int
-    """When it began; with the pid, this names one process and never another."""
+    """When it was created, in clock ticks since boot; identifies the process together with the pid."""
     zombie: bool
     cpu: float
-    """Seconds of processor time so far."""
+    """Seconds of processor time used so far."""
     memory: int
     """Resident bytes."""
 
@@ -34,7 +34,7 @@ ProcessTable = dict[int, ProcessEntry]
 
 
 def read_table() -> ProcessTable:
-    """Read all processes: one small file for each, some 15 µs."""
+    """Read all processes: one small file each, about 15 µs."""
     if not _PROC.joinpath("self", "stat").exists():
         return _read_portably()
     table = {}
@@ -47,9 +47,9 @@ def read_table() -> ProcessTable:
 
 
 def read_entry(pid: int) -> ProcessEntry | None:
-    """Read one process; None when there is none."""
+    """Read one process; None when it does not exist."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - a Path costs as much as the read
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - a Path takes as long as the read
             return parse_stat(pid, file.read())
     except FileNotFoundError:
         return None if _PROC.joinpath("self", "stat").exists() else _portable_entry(pid)
@@ -58,7 +58,7 @@ def read_entry(pid: int) -> ProcessEntry | None:
 
 
 def parse_stat(pid: int, line: bytes) -> ProcessEntry:
-    """Read a line of ``/proc/PID/stat``; the program's name in it may hold blanks and parentheses.
+    """Parse a line of ``/proc/PID/stat``, in which the program's name may have spaces and parentheses.
 
     >>> line = b"7 (a) b) S 1 7 5 0 -1 0 0 0 0 0 200 100 0 0 20 0 1 0 4711 0 3"
     >>> parse_stat(7, line).parent, parse_stat(7, line).session, parse_stat(7, line).ticks
@@ -77,7 +77,7 @@ def parse_stat(pid: int, line: bytes) -> ProcessEntry:
 
 
 def descendants(table: ProcessTable, roots: Iterable[int]) -> list[int]:
-    """Return the pids of all processes below some, in order; those themselves are left out."""
+    """Return the pids of all descendants of some processes, sorted, without these themselves."""
     below: dict[int, list[int]] = {}
     for entry in table.values():
         below.setdefault(entry.parent, []).append(entry.pid)

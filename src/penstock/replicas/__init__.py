@@ -1,1 +1,1 @@
-"""k-safety: several replicas of a job agree on batches, so that a lost node does not interrupt it."""
+"""k-safety: several replicas of a job agree on its batches, so that a lost node does not interrupt it."""

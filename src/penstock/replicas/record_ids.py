@@ -10,11 +10,11 @@ from penstock.errors import SettingError, shorten
 
 
 class RecordIds:
-    """Gives ids to the records that one Spark task has for a sink, in their order.
+    """Assigns ids to the records that one Spark task writes to a sink, in their order.
 
-    An id is made of the batch, of where in the batch the record comes from (a part of the sources, or a
-    bucket of keys), and of its number there. Replicas run the same batches in the same order, so a record has
-    the same id in all of them, and no other record of the sink has it.
+    An id consists of the batch, the record's origin within the batch (a part of the sources, or a bucket of
+    keys), and its number there. Replicas run the same batches in the same order, so a record has the same id
+    in all of them, and no other record of the sink has that id.
 
     >>> ids = RecordIds(12, "p0")
     >>> ids.next(2)
@@ -31,18 +31,18 @@ class RecordIds:
         self.begin(origin)
 
     def begin(self, origin: str) -> None:
-        """Go on with records that come from elsewhere in the batch."""
+        """Continue with the records of another origin in the batch."""
         self._prefix = f"{self._batch:012d}-{origin}-"
         self._given = 0
 
     def next(self, count: int) -> list[str]:
-        """Return the ids of the next records."""
+        """Return the ids of the next ``count`` records."""
         first, self._given = self._given, self._given + count
         return [f"{self._prefix}{number:08d}" for number in range(first, self._given)]
 
 
 def batch_of(record_id: str) -> int:
-    """Return the batch of a record by its id; raises ValueError for what is no id.
+    """Return the batch in a record's id. Raises ValueError for an invalid id.
 
     >>> batch_of("000000000012-b3-00000000")
     12
@@ -57,7 +57,7 @@ Item = TypeVar("Item")
 
 
 def id_of(item: Any) -> str:
-    """Return the id of a line that ``ConsoleSink`` has printed, of a tuple that begins with it, or of a dict.
+    """Return the id of a line printed by ``ConsoleSink``, of a tuple that begins with it, or of a dict.
 
     >>> id_of("000000000012-p0-00000003\\tada\\t1"), id_of(("000000000012-p0-00000003", "ada"))
     ('000000000012-p0-00000003', '000000000012-p0-00000003')
@@ -71,11 +71,11 @@ def id_of(item: Any) -> str:
 def deduplicated(
     items: Iterable[Item], *, id: Callable[[Item], str] = id_of, horizon: int = 1000
 ) -> Iterator[Item]:
-    """Give what replicas have delivered, each record once: the first of those that have the same id.
+    """Yield each record delivered by replicas once: the first of those that have the same id.
 
-    ``items`` is what all replicas have delivered to one sink, in any order, as it comes; ``id`` returns the
-    id of one. Ids are remembered for the newest batch and the ``horizon`` batches before it. What comes from
-    an older batch counts as seen: no replica may be further behind another than that.
+    ``items`` are the records that all replicas have delivered to one sink, in any order; ``id`` returns the
+    id of an item. Ids are remembered for the newest batch and the ``horizon`` batches before it. Items of
+    older batches are dropped as duplicates, so no replica may be further behind another than that.
 
     >>> first, second = "000000000000-p0-00000000", "000000000001-p0-00000000"
     >>> list(deduplicated([(first, "a"), (first, "a"), (second, "b")]))
@@ -109,6 +109,6 @@ def _read(item: Item, id: Callable[[Item], str]) -> tuple[str, int]:
         return record_id, batch_of(record_id)
     except (ValueError, TypeError, LookupError, AttributeError):
         raise SettingError(
-            f"deduplicated: there is no id of a record in {shorten(item)}: a job gives ids where it has"
-            " replicas; id= takes a function that finds it"
+            f"deduplicated: there is no id of a record in {shorten(item)}: only jobs with replicas write ids;"
+            " id= takes a function that returns the id of an item"
         ) from None

@@ -1,4 +1,4 @@
-"""The identity of a replica, and its text form in the store, in names of folders, in JSON and in logs."""
+"""The identity of a replica, and its text form in the store, in folder names, in JSON and in logs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _CACHED = 10_000
 
 
 class ReplicaIdError(ValueError):
-    """A text is not the name of a replica."""
+    """A text is not a valid name of a replica."""
 
 
 @dataclass(frozen=True, order=True)
 class ReplicaId:
-    """One replica of a job. The first is written as the job's name, so that a running job can get replicas.
+    """A replica of a job. The name of the first is the job's name, so that a running job can get replicas.
 
     >>> str(ReplicaId("count")), str(ReplicaId("count", 2))
     ('count', 'count~2')
@@ -42,17 +42,17 @@ class ReplicaId:
 
     @property
     def title(self) -> str:
-        """How a replica is called where people read of it beside its job."""
+        """The name of the replica in messages that also name its job."""
         return f"replica {self.index}"
 
     @staticmethod
     def parse(text: str) -> ReplicaId:
-        """Read the text form, and no other: ``a~0``, ``a~01``, ``a~x`` and ``~1`` raise ReplicaIdError."""
+        """Parse the text form. Others raise ReplicaIdError: ``a~0``, ``a~01``, ``a~x`` and ``~1``."""
         return _parse(text)
 
     @staticmethod
     def find(text: str) -> ReplicaId | None:
-        """Return the replica that a text names, for instance that of a folder; None if it names none.
+        """Return the replica with a name, such as that of a folder; None if it is not the name of a replica.
 
         >>> ReplicaId.find("count~1"), ReplicaId.find("count~01")
         (ReplicaId(job='count', index=1), None)
@@ -72,7 +72,7 @@ def _parse(text: str) -> ReplicaId:
 
 
 def by_job(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Return the names of replicas, in their order, by job.
+    """Group the names of replicas by job, in the order of their indexes.
 
     >>> by_job(["words", "count~10", "count~2", "count"])
     {'count': ('count', 'count~2', 'count~10'), 'words': ('words',)}
@@ -84,7 +84,7 @@ def by_job(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 
 def job_in(text: str) -> str:
-    """Return the job that a name in the store is about, also one that a later version may have written.
+    """Return the job in the name of a node of the store, even if a later version has written the name.
 
     >>> job_in("count~2"), job_in("count~later"), job_in("~1")
     ('count', 'count', '~1')

@@ -12,7 +12,7 @@ from penstock.processes.process_control import ProcessError, ProcessId
 
 @dataclass
 class FakeProcess:
-    """One process, as a test sees it."""
+    """A fake process and its state."""
 
     id: ProcessId
     argv: tuple[str, ...]
@@ -25,7 +25,7 @@ class FakeProcess:
     code: int | None = None
     signals: list[int] = field(default_factory=list)
     relatives: int = 0
-    """Processes of its family beside itself, which may outlive it."""
+    """The number of processes that it has started and that may outlive it."""
     cpu: float = 0.0
     memory: int = 0
 
@@ -33,8 +33,8 @@ class FakeProcess:
 class FakeProcesses:
     """Implements :class:`penstock.processes.process_control.Processes` for one machine.
 
-    One of it stands for the machine: give the same one to a supervisor that is started again, after
-    :meth:`forget_children`. Neither files nor time are involved, but for ``now``, which dates beginnings.
+    An instance represents a machine: pass the same one to a restarted supervisor, after
+    :meth:`forget_children`. It uses no files and no clock but ``now``, which gives the start times.
 
     >>> from pathlib import Path
     >>> machine, folder = FakeProcesses(), Path("/instances/wordcount")
@@ -61,8 +61,8 @@ class FakeProcesses:
         if self._refusal:
             raise ProcessError(f"cannot start {argv[0]}: {self._refusal}")
         self._next_pid += 1
-        moment = self._now()
-        found = ProcessId(self._next_pid, created=moment, argv0=argv[0], started=moment)
+        started = self._now()
+        found = ProcessId(self._next_pid, created=started, argv0=argv[0], started=started)
         self.processes[folder] = FakeProcess(found, tuple(argv), dict(environment), cwd)
         self._own.add(folder)
         self.started.append(folder)
@@ -117,23 +117,23 @@ class FakeProcesses:
             self._own.discard(folder)
 
     def end(self, folder: Path, code: int = 0) -> None:
-        """Let a process end by itself."""
+        """End a process as if it had exited by itself."""
         self._end(self.processes[folder], code)
 
     def hang(self, folder: Path) -> None:
-        """Let a process ignore what it is asked for, from now on."""
+        """Make a process ignore all signals but SIGKILL from now on."""
         self.processes[folder].hung = True
 
     def refuse(self, reason: str) -> None:
-        """Let every start fail for a reason; an empty one ends that."""
+        """Make every start fail with a reason; an empty reason makes starts succeed again."""
         self._refusal = reason
 
     def forget_children(self) -> None:
-        """The supervisor dies: whoever comes after it did not start these processes."""
+        """Simulate the death of the supervisor: its successor is not the parent of these processes."""
         self._own.clear()
 
     def crash_machine(self) -> None:
-        """The machine dies with all that runs on it."""
+        """Simulate a crash of the machine, which ends all its processes."""
         for process in self.processes.values():
             process.relatives = 0
             self._end(process, -signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Runs a job over lists: on Spark, whose session is started once and kept, or in this process without it."""
+"""Runs a job on lists as input: on Spark, in a session that is kept, or in this process without Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ENGINES = ("spark", "local")
 
 
 class Result(Mapping[str, "list[Record]"]):
-    """What came out of each sink, in order, and what did not."""
+    """The records of each sink, in order, and those of the side streams."""
 
     def __init__(
         self,
@@ -69,25 +69,23 @@ def run(
     conf: Mapping[str, object] | None = None,
     params: Mapping[str, str] | None = None,
 ) -> Result:
-    """Run a job over a feed until it is drained.
+    """Run a job on a feed until it is drained.
 
-    The feed gives each source, by name, its items: values, ``(key, value)`` pairs or records. All of them
-    make one batch, unless ``batch`` says how many records one takes at the most; ``partitions`` says
-    how many tasks read them.
+    The feed maps the name of each source to its items: values, ``(key, value)`` pairs or records. All items
+    form one batch, unless ``batch`` limits the number of records in a batch. ``partitions`` is the number of
+    tasks that read them.
 
     ``engine="local"`` runs the job in this process, in milliseconds and without Java. Batches are planned,
-    computed and committed by the same code as on Spark; vertices that Spark itself runs (``ps.Sql``,
-    ``ps.DataFrameTask``) are refused, and ``master`` and ``conf`` have no meaning.
+    computed and committed by the same code as on Spark. Vertices that Spark itself runs (``ps.Sql``,
+    ``ps.DataFrameTask``) are not supported, nor are ``master`` and ``conf``.
 
-    ``params`` is what the job's code reads as ``ps.params`` while it runs. What it reads when its file is
-    imported is given to :func:`load`.
+    ``params`` are the parameters that the job's code reads from ``ps.params`` while it runs. Parameters that
+    it reads when its file is imported must be given to :func:`load`.
     """
     if engine not in ENGINES:
         raise SettingError(f"engine takes {' or '.join(map(repr, ENGINES))}, not {engine!r}")
     if engine == "local" and (master is not None or conf is not None):
-        raise SettingError(
-            "engine='local' takes neither master nor conf: there is no Spark that they are for"
-        )
+        raise SettingError("engine='local' takes neither master nor conf, because it does not use Spark")
     if params is not None:
         with params_set_to(_checked(params)):
             return run(job, feed, partitions=partitions, batch=batch, engine=engine, master=master, conf=conf)
@@ -124,7 +122,7 @@ def run(
 
 
 def load(target: str | Path, params: Mapping[str, str] | None = None) -> Job:
-    """Return the job that a file defines (``FILE[:JOB]``), as ``penstock run --param`` would load it."""
+    """Return the job that a file defines (``FILE[:JOB]``), loaded as by ``penstock run --param``."""
     with params_set_to(_checked(params or {})):
         return load_job(str(target))
 

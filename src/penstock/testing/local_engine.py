@@ -1,8 +1,8 @@
 """Runs the batches of a job in this process, without Spark. For tests only.
 
-Batches are planned, computed, committed and published by the code that does it under Spark. What is missing
-is Spark itself: the tasks of a batch run one after another, and what Spark would shuffle is dealt out here.
-Nothing but test code can choose it.
+Batches are planned, computed, committed and published by the same code as under Spark. Only Spark itself is
+replaced: the tasks of a batch run one after another, and this module distributes the rows that Spark would
+shuffle. Only test code can select this engine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock.errors import SettingError
 from penstock.graph.job import Job
 
 _IDLE = 0.01
-"""Seconds after which the planner is asked again when there was nothing to do, as Spark does it."""
+"""Seconds until the planner is asked again when there was no new input, as under Spark."""
 _END_SECONDS = 60.0
 
 
@@ -39,7 +39,7 @@ class LocalRuntime:
         return self._parallelism
 
     def query(self, blueprint: Blueprint, before: Query | None = None) -> LocalQuery:
-        """Return a query that is ready to start; raises SettingError for a vertex that only Spark can run."""
+        """Return a query that is ready to start. Raises SettingError for a vertex that only Spark can run."""
         refuse_native(blueprint)
         return LocalQuery(blueprint, before)
 
@@ -62,19 +62,19 @@ def refuse_native(blueprint: Blueprint) -> None:
 def run_parts(
     program: Program, parts: Sequence[BatchPart], arrange: Callable[[list[Row]], None] = lambda _: None
 ) -> TaskSummary:
-    """Run a batch once, and return what all its tasks say together.
+    """Run a batch once, and return the combined summary of its tasks.
 
-    ``arrange`` may bring the rows between the two halves into another order, as Spark's shuffle does. Raises
-    the failure of a task if one has failed, or IncompleteBatchError.
+    ``arrange`` may reorder the rows between the two stages, as Spark's shuffle does. Raises the error of a
+    failed task, or IncompleteBatchError.
     """
     rows = [row for part in parts for row in run_source_stage(program, part)]
     arrange(rows)
     if program.blueprint.plan.needs_exchange:
-        rows = _run_behind_shuffle(program, rows)
+        rows = _run_after_shuffle(program, rows)
     return merge_result(program.blueprint, parts[0].batch, rows, planned=len(parts))
 
 
-def _run_behind_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
+def _run_after_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
     """Group rows by slot, and run the keyed tasks."""
     tasks: dict[int, list[Row]] = {}
     for row in rows:
@@ -83,12 +83,12 @@ def _run_behind_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
 
 
 class LocalQuery(Query):
-    """The batches of one job, one after another in a thread."""
+    """Runs the batches of a job one after another in a thread."""
 
     def __init__(self, blueprint: Blueprint, before: Query | None = None) -> None:
         super().__init__(blueprint, before)
-        # Packed and unpacked as on the way to Spark's processes: tasks get copies of the user's objects.
-        self._planned_by = unpack_blueprint(pack_blueprint(blueprint.for_planner()))
+        # Packed and unpacked as for Spark's processes, so that tasks get copies of the user's objects.
+        self._planner_blueprint = unpack_blueprint(pack_blueprint(blueprint.for_planner()))
         self._program = Program(unpack_blueprint(pack_blueprint(blueprint.for_workers())))
         self._thread: threading.Thread | None = None
         self._halt = threading.Event()
@@ -101,7 +101,7 @@ class LocalQuery(Query):
 
     def _run(self) -> None:
         try:
-            planner = BatchPlanner(self._planned_by)
+            planner = BatchPlanner(self._planner_blueprint)
             offset = planner.begin()
             while not self._halt.is_set():
                 end = planner.latest(offset)

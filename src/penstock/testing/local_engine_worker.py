@@ -1,7 +1,7 @@
 """A worker without Spark, for tests: ``python -m penstock.testing.local_engine_worker FOLDER``.
 
-It is the worker of :mod:`penstock.worker.worker_main` in everything but the engine. A supervisor starts it
-only when test code has made the supervisor so: no option, no setting and no document of a job selects it.
+Except for the engine it is the worker of :mod:`penstock.worker.worker_main`. Only a supervisor that test code
+has configured starts it: no option, setting or document of a job selects it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class LocalEngine:
         self._scratch = scratch
 
     def open(self, job: Job) -> None:  # noqa: ARG002
-        """Make a folder for what is on its way; there is nothing else to start."""
+        """Create the folder for temporary files; there is nothing else to start."""
         self._scratch.mkdir(mode=0o700, exist_ok=True)
 
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:  # noqa: ARG002
-        """Wait for nobody: all tasks run here."""
+        """Return at once: all tasks run in this process."""
         return True
 
     def warm_up(self, job: Job) -> bool:  # noqa: ARG002
-        """Rehearse nothing: there is nothing to load."""
+        """Return at once: there is nothing to load."""
         return True
 
     def answers(self) -> bool:
-        """Say that the engine is as alive as the process is."""
+        """Return True: the engine is alive as long as the process."""
         return True
 
     def start(self, job: Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:

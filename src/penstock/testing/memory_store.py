@@ -1,7 +1,7 @@
 """The coordination store in memory for tests, simulations and benchmarks.
 
-An ensemble with a clock that is set, sessions that expire and watches; and a client with the faults of a
-simulation (disconnect, lost answer, crash). It passes the same contract suite as the ZooKeeper store.
+An ensemble with a settable clock, sessions that expire, and watches; and a client that can simulate faults
+(disconnect, lost answer, crash). It passes the same contract suite as the ZooKeeper store.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class _Session:
 
 
 class MemoryEnsemble:
-    """What the servers of a cluster hold, for tests and for simulations.
+    """The servers of the store, for tests and simulations.
 
-    Nothing happens by itself: time passes when ``advance`` says so. A session expires when it was not
-    touched, by an operation or a heartbeat of its store, for as long as it lasts, or by ``expire``.
+    Nothing happens by itself: time passes only by calls of ``advance``. A session expires when its store has
+    not touched it, by an operation or a heartbeat, for the session's timeout, or by ``expire``.
     """
 
     def __init__(self, now: float = 0.0) -> None:
@@ -60,7 +60,7 @@ class MemoryEnsemble:
 
     @property
     def sessions(self) -> list[int]:
-        """The ids of all sessions that have not ended."""
+        """The ids of all open sessions."""
         with self._lock:
             return sorted(self._sessions)
 
@@ -74,14 +74,14 @@ class MemoryEnsemble:
             )
 
     def stop(self) -> None:
-        """Take all servers down: every store is suspended, and no session expires meanwhile."""
+        """Stop all servers: every store is suspended, and no session expires in the meantime."""
         with self._changing():
             self.running = False
             for client in list(self._clients):
                 client._suspend()
 
     def start(self) -> None:
-        """Bring the servers up with all they had; each session has its whole time again."""
+        """Start the servers with all their data; the timeout of each session begins again."""
         with self._changing():
             self.running = True
             for session in self._sessions.values():
@@ -90,7 +90,7 @@ class MemoryEnsemble:
                 client._resume()
 
     def expire(self, session_id: int) -> None:
-        """End a session as if its time were over; its store hears of it at once if it is connected."""
+        """Expire a session; its store is notified at once if it is connected."""
         with self._changing():
             session = self._sessions.get(session_id)
             if session is not None:
@@ -98,9 +98,9 @@ class MemoryEnsemble:
                 session.client._session_expired()
 
     def advance(self, now: float) -> None:
-        """Set the clock; sessions that were not touched for their time end.
+        """Set the clock, and end sessions that were not touched for their timeout.
 
-        Their stores do not hear of it before they touch their session: they are dead, paused or cut off.
+        Their stores, which are dead, paused or disconnected, learn of it when they next touch the session.
         """
         with self._changing():
             self.now = max(self.now, now)
@@ -109,11 +109,11 @@ class MemoryEnsemble:
                     if self.now - session.touched >= session.seconds:
                         self._end(session_id)
 
-    # What follows is for the stores; they call it inside ``_changing``.
+    # The following methods are for the stores, which call them inside of ``_changing``.
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock, and deliver what happened when it is free again."""
+        """Hold the lock, and deliver the events after releasing it."""
         try:
             with self._lock:
                 yield
@@ -121,8 +121,8 @@ class MemoryEnsemble:
             self._deliver()
 
     def _deliver(self) -> None:
-        # One thread delivers at a time, so that events come in their order. Whoever finds it busy may go: the
-        # loop looks again after it has let the next one in.
+        # One thread delivers at a time, so that events arrive in order. A thread that finds another one
+        # delivering may return: that one checks for further events after it has released the lock.
         while self._events and self._delivering.acquire(blocking=False):
             try:
                 while self._events:
@@ -145,7 +145,7 @@ class MemoryEnsemble:
         return self._last_session
 
     def _touch(self, session_id: int) -> bool:
-        """Return whether a session is still there; it has its whole time again."""
+        """Restart the timeout of a session; return whether it is still open."""
         session = self._sessions.get(session_id)
         if session is None:
             return False
@@ -153,7 +153,7 @@ class MemoryEnsemble:
         return True
 
     def _end(self, session_id: int) -> None:
-        """End a session; what it owned is gone."""
+        """End a session, and remove its ephemeral nodes."""
         del self._sessions[session_id]
         for path in self.tree.owned(session_id):
             self._announce(self.tree.apply(Delete(path), owner=session_id))
@@ -162,7 +162,7 @@ class MemoryEnsemble:
         self._watches.setdefault(change, []).append((session_id, watcher))
 
     def _forget_watches(self, session_id: int) -> list[Watcher]:
-        """Return the watchers of a session, which are no longer set."""
+        """Remove the watches of a session, and return their watchers."""
         forgotten: list[Watcher] = []
         for change, watches in list(self._watches.items()):
             forgotten += [watcher for session, watcher in watches if session == session_id]
@@ -174,10 +174,10 @@ class MemoryEnsemble:
         return forgotten
 
     def _announce(self, changes: Sequence[Change]) -> None:
-        """Tell those who watch what has changed, each watcher once."""
+        """Notify the watchers of changes, each watch once."""
         for change in changes:
             watches = self._watches.pop(change, [])
-            # A store that has not heard that its session ended is told of everything when it does.
+            # A store that does not know yet that its session ended gets all notifications when it does.
             waiting = [watch for watch in watches if watch[0] not in self._sessions]
             if waiting:
                 self._watches[change] = waiting
@@ -189,17 +189,17 @@ class MemoryEnsemble:
 __all__ = ["MemoryEnsemble", "MemoryStore"]
 
 
-def _at_once(watcher: Watcher) -> None:
+def _call(watcher: Watcher) -> None:
     watcher()
 
 
 class MemoryStore:
-    """A session with a :class:`MemoryEnsemble`; it behaves as that of ZooKeeper does.
+    """A session with a :class:`MemoryEnsemble`, which behaves like a ZooKeeper session.
 
-    ``deliver`` gets every call of a watcher or a listener, and may make it later. The faults of a simulation:
-    ``disconnect``, ``reconnect`` and ``lose_next_answer`` for the network, ``crash`` for the process. One
-    that is paused just does nothing, not even ``heartbeat``, and hears that its session is lost when it
-    touches the store again.
+    ``deliver`` receives every notification of a watcher or listener, and may call it later. Simulated faults
+    are ``disconnect``, ``reconnect`` and ``lose_next_answer`` for the network and ``crash`` for the process.
+    To simulate a paused process, make no calls, not even ``heartbeat``; it learns that its session is lost
+    when it next touches the store.
 
     >>> ensemble = MemoryEnsemble()
     >>> mine, yours = MemoryStore(ensemble), MemoryStore(ensemble)
@@ -214,7 +214,7 @@ class MemoryStore:
         ensemble: MemoryEnsemble,
         *,
         session_seconds: float = 6.0,
-        deliver: Callable[[Watcher], None] = _at_once,
+        deliver: Callable[[Watcher], None] = _call,
     ) -> None:
         self._ensemble = ensemble
         self._seconds = session_seconds
@@ -231,7 +231,7 @@ class MemoryStore:
 
     @property
     def session(self) -> Session:
-        """How the session stands, as far as this side has heard."""
+        """The state of the session, as far as the client knows."""
         return self._session
 
     @property
@@ -240,35 +240,35 @@ class MemoryStore:
         return self._session_id
 
     def listen(self, listener: Callable[[Session], None]) -> None:
-        """Have a function called when the session stands otherwise."""
+        """Add a listener, which is called when the state of the session changes."""
         self._listeners.append(listener)
 
     def get(self, path: str, watch: Watcher | None = None) -> StoredNode | None:
-        """Return a node, None when there is none."""
+        """Return a node; None if it does not exist."""
         check_path(path)
         with self._asking():
             self._watch(Kind.DATA, path, watch)
             return self._ensemble.tree.get(path)
 
     def children(self, path: str, watch: Watcher | None = None) -> list[str]:
-        """Return the names below a node, sorted; none when it is not there."""
+        """Return the names of a node's children, sorted; an empty list if it does not exist."""
         check_path(path)
         with self._asking():
             self._watch(Kind.CHILDREN, path, watch)
             return self._ensemble.tree.children(path)
 
     def get_many(self, reads: Sequence[Read]) -> Iterator[StoredNode | None]:
-        """Yield several nodes, None for those that are not there."""
+        """Yield several nodes, None for those that do not exist."""
         for path, watch in reads:
             yield self.get(path, watch)
 
     def children_many(self, reads: Sequence[Read]) -> Iterator[list[str]]:
-        """Yield the names below several nodes."""
+        """Yield the names of the children of several nodes."""
         for path, watch in reads:
             yield self.children(path, watch)
 
     def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
-        """Create a node, and lasting empty ones above it as needed."""
+        """Create a node, and missing parents as persistent empty nodes."""
         check_path(path)
         check_size(path, data)
         with self._changing():
@@ -293,13 +293,13 @@ class MemoryStore:
             self._change(Delete(path, version))
 
     def transact(self, operations: Sequence[Operation]) -> None:
-        """Do all of it or nothing."""
+        """Execute all operations or none."""
         check_operations(operations)
         with self._changing():
             self._ensemble._announce(self._ensemble.tree.transact(operations, owner=self._session_id))
 
     def close(self) -> None:
-        """End the session. Its ephemeral nodes are gone, at once if the servers can be reached."""
+        """End the session, which removes its ephemeral nodes: at once if the servers can be reached."""
         with self._ensemble._changing():
             if self._session is Session.CLOSED:
                 return
@@ -311,32 +311,32 @@ class MemoryStore:
             self._tell()
 
     def heartbeat(self) -> None:
-        """Show the servers that this side lives; hear from them if the session has ended."""
+        """Touch the session, and learn if it has ended."""
         with self._ensemble._changing():
             if self._session is Session.CONNECTED and not self._ensemble._touch(self._session_id):
                 self._lose()
 
     def disconnect(self) -> None:
-        """Cut the connection: operations raise DisconnectedError until ``reconnect``."""
+        """Break the connection: operations raise DisconnectedError until ``reconnect``."""
         with self._ensemble._changing():
             self._cut = True
             self._suspend()
 
     def reconnect(self) -> None:
-        """Mend the connection; with a new session if the old one expired meanwhile."""
+        """Restore the connection, with a new session if the old one has expired."""
         with self._ensemble._changing():
             self._cut = False
             self._resume()
 
     def lose_next_answer(self) -> None:
-        """Break the connection right after the next change: it is made, and its caller is not told so.
+        """Break the connection after the next change: the change is made, but its caller gets an error.
 
-        The connection comes back at once.
+        The connection is restored at once.
         """
         self._lose_answer = True
 
     def crash(self) -> None:
-        """Act as if the process had died: no listener is called, and the session lasts until it expires."""
+        """Simulate the death of the process: no listener is called; the session lasts until it expires."""
         with self._ensemble._changing():
             if self._session is not Session.CLOSED:
                 self._quit()
@@ -389,7 +389,7 @@ class MemoryStore:
             self._lose()
 
     def _lose(self) -> None:
-        """Hear that the session ended, and go on with a new one."""
+        """Handle the end of the session, and open a new one."""
         self._session = Session.LOST
         self._tell()
         self._fire_all()

@@ -1,7 +1,4 @@
-"""A tree of versioned nodes in memory with atomic transactions.
-
-It knows no session and no clock.
-"""
+"""A tree of versioned nodes in memory with atomic transactions, without sessions or a clock."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ class _Entry:
 
 
 class Tree:
-    """Each change returns what of which nodes changed by it.
+    """A tree of nodes. Methods that change it return the kind and the path of each change.
 
     >>> tree = Tree()
     >>> tree.apply(Put("/", b"hello"), owner=1)
@@ -49,12 +46,12 @@ class Tree:
         self._entries = {"/": _Entry(b"")}
 
     def get(self, path: str) -> StoredNode | None:
-        """Return a node, None when there is none."""
+        """Return a node; None if it does not exist."""
         entry = self._entries.get(path)
         return None if entry is None else StoredNode(entry.data, entry.version, entry.owner)
 
     def children(self, path: str) -> list[str]:
-        """Return the names below a node, sorted."""
+        """Return the names of a node's children, sorted."""
         entry = self._entries.get(path)
         return [] if entry is None else sorted(entry.names)
 
@@ -63,29 +60,29 @@ class Tree:
         return sorted(path for path, entry in self._entries.items() if entry.owner == owner)
 
     def missing_above(self, path: str) -> list[str]:
-        """Return the nodes that must be created before a node can be, from the top."""
+        """Return the missing parents of a node, from the top."""
         return [above for above in ancestors(path) if above not in self._entries]
 
     def apply(self, operation: Operation, *, owner: int) -> list[Change]:
-        """Apply one operation for a session. Raises StoreError if it is refused."""
+        """Execute an operation for a session. Raises StoreError if it is refused."""
         changes: list[Change] = []
-        self._do(operation, owner, changes)
+        self._execute(operation, owner, changes)
         return changes
 
     def transact(self, operations: Sequence[Operation], *, owner: int) -> list[Change]:
-        """Do all operations for a session, or none. Raises ConflictError that names the refused one."""
+        """Execute all operations for a session, or none. Raises ConflictError with the refused operation."""
         changes: list[Change] = []
         undos: list[Undo] = []
         for operation in operations:
             try:
-                undos.append(self._do(operation, owner, changes))
+                undos.append(self._execute(operation, owner, changes))
             except StoreError as error:
                 for undo in reversed(undos):
                     undo()
                 raise ConflictError(f"refused to {describe(operation)}: {error}", operation) from None
         return changes
 
-    def _do(self, operation: Operation, owner: int, changes: list[Change]) -> Undo:
+    def _execute(self, operation: Operation, owner: int, changes: list[Change]) -> Undo:
         if isinstance(operation, Create):
             return self._create(operation, owner if operation.ephemeral else 0, changes)
         entry = self._entries.get(operation.path)
@@ -104,7 +101,7 @@ class Tree:
     def _create(self, operation: Create, owner: int, changes: list[Change]) -> Undo:
         path, above = operation.path, parent_of(operation.path)
         if path in self._entries:
-            raise ExistsError(f"there is a node {path} already")
+            raise ExistsError(f"node {path} exists already")
         parent = self._entries.get(above)
         if parent is None:
             raise MissingError(f"there is no node {above} to create {path} below")

@@ -1,3 +1,3 @@
 """The REST interface of a master, and the client of it."""
 
-import penstock.node_client  # noqa: F401 - It keeps httpx from loading its own command line.
+import penstock.node_client  # noqa: F401 - Prevents httpx from importing its command line.

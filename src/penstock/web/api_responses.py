@@ -1,6 +1,6 @@
 """Responses of a master.
 
-JSON, errors in one form, hidden secrets, security headers, and a log line for every refused request.
+JSON bodies, errors in one format, secrets hidden, security headers, and a log line for every refused request.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ def log_refusal(scope: Scope, status: int, reason: str) -> None:
 
 
 _SECRET = re.compile(r"(?i)secret|password|passwd|credential|token|access[._-]?key")
-_GIVEN = frozenset({"params", "env"})
-"""Fields of a job whose names its user has chosen: more of them are taken for those of secrets."""
+_USER_NAMED = frozenset({"params", "env"})
+"""Fields of a job whose keys are chosen by the user: more words in these keys mark a secret."""
 
 
 def redacted(value: Any) -> Any:
-    """Return plain data with the text below each name that sounds like a secret's hidden.
+    """Return plain data with the values of keys that look like names of secrets hidden.
 
     >>> redacted({"conf": {"spark.hadoop.fs.s3a.secret.key": "abc", "spark.ui.enabled": "false"}})
     {'conf': {'spark.hadoop.fs.s3a.secret.key': '*(hidden)*', 'spark.ui.enabled': 'false'}}
@@ -66,16 +66,16 @@ def redacted(value: Any) -> Any:
 def _redacted(name: str, item: Any) -> Any:
     if isinstance(item, str):
         return HIDDEN if item and _SECRET.search(name) else item
-    if name in _GIVEN and isinstance(item, Mapping):
+    if name in _USER_NAMED and isinstance(item, Mapping):
         return masked(redacted(item))
     return redacted(item)
 
 
 RETRY_AFTER = "2"
-"""Seconds after which an election has most likely ended."""
+"""Seconds within which an election usually ends."""
 
 _MAX_FIELD_NAME = 100
-"""Characters of a name that somebody has made up."""
+"""Maximum number of characters of a client's field name in an error message."""
 _CODES = {
     400: "bad_request",
     401: "unauthorized",
@@ -88,15 +88,15 @@ _CODES = {
 
 
 class AsciiJSONResponse(JSONResponse):
-    """JSON in ASCII: half a surrogate pair, which may be in any log line, then needs no special care."""
+    """JSON in ASCII, which can represent half of a surrogate pair; any log line may contain one."""
 
     def render(self, content: Any) -> bytes:
-        """Write the content."""
+        """Encode the content."""
         return json.dumps(content, separators=(",", ":"), allow_nan=False).encode("ascii")
 
 
 def error_answer(status: int, message: str, code: str = "", **headers: str) -> AsciiJSONResponse:
-    """Make the answer to a request that is not granted; ``Retry_After="2"`` becomes a header."""
+    """Return an error response; keywords become headers, such as ``Retry_After="2"``."""
     content = {"error": {"code": code or _CODES.get(status, "error"), "message": message}}
     return AsciiJSONResponse(
         content, status, {name.replace("_", "-"): value for name, value in headers.items()}
@@ -104,9 +104,9 @@ def error_answer(status: int, message: str, code: str = "", **headers: str) -> A
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Give every error that a request can meet its answer.
+    """Register a response for every error that is expected while a request is served.
 
-    NotLeaderError is left out: it goes on to what forwards the request. So is everything unforeseen.
+    NotLeaderError is left to LeaderForwarding, and unexpected errors to FinalResponseMiddleware.
     """
 
     @app.exception_handler(NotFoundError)
@@ -123,7 +123,7 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     def _malformed(request: Request, error: RequestValidationError) -> AsciiJSONResponse:
-        return _refuse(request, 422, "; ".join(_told(fault) for fault in error.errors()), "invalid")
+        return _refuse(request, 422, "; ".join(_describe(fault) for fault in error.errors()), "invalid")
 
     @app.exception_handler(DisconnectedError)
     def _disconnected(_: Request, error: DisconnectedError) -> AsciiJSONResponse:
@@ -142,8 +142,8 @@ def _refuse(request: Request, status: int, message: str, code: str = "") -> Asci
     return error_answer(status, message, code)
 
 
-def _told(fault: dict[str, Any]) -> str:
-    """Say where a request is wrong and why, without what was given: that may be long, or secret."""
+def _describe(fault: dict[str, Any]) -> str:
+    """Return where a request is invalid and why, without the given value, which may be long or secret."""
     return f"{'.'.join(str(part)[:_MAX_FIELD_NAME] for part in fault['loc'])}: {fault['msg']}"
 
 
@@ -158,7 +158,10 @@ HEADERS = {
 
 
 class FinalResponseMiddleware:
-    """Sees every answer last. A failure is told by a number that is in the log, with all there is to say."""
+    """Adds security headers to every response, and answers unexpected errors.
+
+    The response to an unexpected error has only an id, under which the log has the details.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -170,7 +173,7 @@ class FinalResponseMiddleware:
             return
         started = False
 
-        async def sealed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -180,7 +183,7 @@ class FinalResponseMiddleware:
             await send(message)
 
         try:
-            await self._app(scope, receive, sealed)
+            await self._app(scope, receive, send_with_headers)
         except Exception as error:
             number = secrets.token_hex(8)
             _log.error(
@@ -193,8 +196,8 @@ class FinalResponseMiddleware:
                 trace=trace_of(error),
             )
             if started:
-                raise  # Half an answer must not look whole: the server cuts the connection.
+                raise  # The server cuts the connection, so that a partial response does not look complete.
             answer = error_answer(
                 500, f"internal error: its cause is in the master's log under id {number}", "internal"
             )
-            await answer(scope, receive, sealed)
+            await answer(scope, receive, send_with_headers)

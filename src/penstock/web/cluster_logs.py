@@ -1,4 +1,4 @@
-"""Collects log lines of a job from all nodes and the masters of this machine, in the order of time."""
+"""Collects log lines of a job from all nodes and from the masters of this machine, in order of time."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from penstock.process_logs.log_reader import CursorError, read_lines
 from penstock.web.supervisor_client import SupervisorClient
 
 _MASTERS = ""
-"""Stands for the masters in a cursor; no node has this name."""
+"""The key of the masters in a cursor; no node has this name."""
 _LONGEST_CURSOR = 64 << 10
 
 
 class ClusterLogs:
     """Implements :class:`penstock.master.cluster_queries.LogReader`.
 
-    A page holds an equal share of each place, sorted by time. A node that does not answer is left out and
-    tried again with the next page: its cursor stays where it was.
+    A page contains an equal number of lines from each place, sorted by time. A node that does not answer is
+    left out; its cursor does not move, so the next page asks it for the same lines.
     """
 
     def __init__(self, client: SupervisorClient, own_files: Callable[[], list[Path]]) -> None:
@@ -59,7 +59,7 @@ def _encode(cursors: Mapping[str, str]) -> str:
 
 
 def _decode(cursor: str) -> dict[str, str]:
-    """Read a cursor that a client has brought back; anything else is refused.
+    """Decode a cursor that a client has sent. Raises InvalidRequestError.
 
     >>> _decode(_encode({"n1": "abc"}))
     {'n1': 'abc'}

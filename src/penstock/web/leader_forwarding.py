@@ -1,4 +1,4 @@
-"""A follower hands requests on to the leader, so that a client may ask any master."""
+"""Forwards requests from a follower to the leader, so that a client may ask any master."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.web.api_responses import RETRY_AFTER, error_answer
 PREFIX = "/api/v1/"
 LOCAL = frozenset({"/api/v1/openapi.json"})
 FORWARDED = "x-penstock-forwarded"
-"""Says that a master has handed a request on already: it goes no further."""
+"""Marks a request that a master has forwarded already; it is not forwarded again."""
 
 _REQUEST_HEADERS = ("accept", "authorization", "content-length", "content-type", "x-penstock-signature")
 _RESPONSE_HEADERS = ("allow", "content-length", "content-type", "retry-after", "www-authenticate")
@@ -26,7 +26,7 @@ _log = get_logger(__name__)
 
 
 class LeaderForwarding:
-    """Serves requests where this master leads, and hands them on where it does not."""
+    """Serves requests while this master leads, and forwards them to the leader otherwise."""
 
     def __init__(self, app: ASGIApp, *, service: MasterService) -> None:
         self._app = app
@@ -34,7 +34,7 @@ class LeaderForwarding:
         self._client: httpx.AsyncClient | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, here or there."""
+        """Serve a request, or forward it."""
         if scope["type"] == "lifespan":
             try:
                 await self._app(scope, receive, send)
@@ -51,7 +51,7 @@ class LeaderForwarding:
                 await self._app(scope, body.receive, send)
                 return
             except NotLeaderError as error:
-                # It has just ceased to lead, and nothing was done: the request can still go to another.
+                # This master has just lost the lead, and has done nothing: the request can be forwarded.
                 url = error.url
         await self._forward(url, scope, body, send)
 
@@ -83,11 +83,11 @@ class LeaderForwarding:
             )
             await error_answer(502, message, "leader_lost")(scope, body.receive, send)
         else:
-            await _pass_back(response, send)
+            await _send_response(response, send)
 
     async def _ask(self, url: str, scope: Scope, headers: Headers, body: _Body) -> httpx.Response:
         if self._client is None:
-            # Settings of the environment must not send the token through somebody's proxy.
+            # Proxy settings of the environment must not send the token to another host.
             self._client = httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False)
         query = scope["query_string"].decode("latin-1")
         request = self._client.build_request(
@@ -108,34 +108,34 @@ class LeaderForwarding:
 
 
 class _ClientGoneError(Exception):
-    """The client has left while it sent its request."""
+    """The client disconnected while it was sending its request."""
 
 
 class _Body:
-    """The body of a request, which can be read from the start again as long as it is kept here."""
+    """The body of a request, which keeps what was received, so that it can be read again from the start."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._kept: list[bytes] = []
-        self._whole = False
+        self._received: list[bytes] = []
+        self._complete = False
 
     async def receive(self) -> Message:
-        """Receive the next message, and keep what it brings."""
+        """Receive the next message, and keep its part of the body."""
         message = await self._receive()
         if message["type"] == "http.request":
-            self._kept.append(message.get("body", b""))
-            self._whole = not message.get("more_body", False)
+            self._received.append(message.get("body", b""))
+            self._complete = not message.get("more_body", False)
         return message
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Give all of it, as it comes."""
-        for chunk in self._kept:
+        """Yield the complete body as it arrives."""
+        for chunk in self._received:
             yield chunk
-        while not self._whole:
+        while not self._complete:
             message = await self._receive()
             if message["type"] != "http.request":
                 raise _ClientGoneError
-            self._whole = not message.get("more_body", False)
+            self._complete = not message.get("more_body", False)
             yield message.get("body", b"")
 
 
@@ -143,7 +143,7 @@ def _has_body(headers: Headers) -> bool:
     return headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
 
 
-async def _pass_back(response: httpx.Response, send: Send) -> None:
+async def _send_response(response: httpx.Response, send: Send) -> None:
     try:
         headers = [
             (name.encode(), response.headers[name].encode("latin-1"))

@@ -1,4 +1,4 @@
-"""Bodies of requests, validated before a master sees them. Nothing is converted: ``"1"`` is not a number."""
+"""Bodies of requests and their validation. Types are strict: ``"1"`` is not a number."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ _ENTRY = r"^[^/\\:.\x00-\x1f][^/\\:\x00-\x1f]*(/[^/\\:.\x00-\x1f][^/\\:\x00-\x1f
 _DEEPEST = 50
 
 
-def _named(value: str) -> str:
+def _check_name(value: str) -> str:
     fault = name_fault(value)
     if fault is not None:
         raise ValueError(fault)
     return value
 
 
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse what JSON's grammar lets through, and what could not be stored or shown again."""
-    _walk(value, 0)
+def _check_json(value: dict[str, Any]) -> dict[str, Any]:
+    """Reject values that JSON parsers accept but that could not be stored or returned."""
+    _check_value(value, 0)
     return value
 
 
-def _walk(value: Any, depth: int) -> None:
+def _check_value(value: Any, depth: int) -> None:
     if depth > _DEEPEST:
-        raise ValueError(f"it is nested more than {_DEEPEST} deep")
+        raise ValueError(f"it is nested more than {_DEEPEST} levels deep")
     if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("it holds a number that is not finite")
+        raise ValueError("it contains a number that is not finite")
     if isinstance(value, str):
         try:
             value.encode()
         except UnicodeEncodeError:
-            raise ValueError("it holds half of a surrogate pair") from None
+            raise ValueError("it contains half of a surrogate pair") from None
     elif isinstance(value, list):
         for item in value:
-            _walk(item, depth + 1)
+            _check_value(item, depth + 1)
     elif isinstance(value, dict):
         for name, item in value.items():
-            _walk(name, depth + 1)
-            _walk(item, depth + 1)
+            _check_value(name, depth + 1)
+            _check_value(item, depth + 1)
 
 
 _IS_NAME = StringConstraints(pattern=NAME, max_length=200)
-Name = Annotated[str, _IS_NAME, AfterValidator(_named)]
+Name = Annotated[str, _IS_NAME, AfterValidator(_check_name)]
 Digest = Annotated[str, StringConstraints(pattern=DIGEST)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
 Value = Annotated[str, StringConstraints(max_length=LARGEST)]
@@ -66,20 +66,22 @@ AlarmId = Annotated[Name, Path(description="The alarm's id, as the list of alarm
 
 
 class _Request(BaseModel):
-    """Unknown fields are refused: most are typing errors."""
+    """Rejects unknown fields, most of which are typing errors."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
-def _part_of(kind: type) -> type[_Request]:
-    """Return the request that gives some settings of a class; those that are left out are not in it."""
+def _partial(kind: type) -> type[_Request]:
+    """Return a request model for the settings of a class, in which every setting is optional."""
     hints = get_type_hints(kind, include_extras=True)
     plain = get_type_hints(kind)
     found: dict[str, Any] = {}
     for each in fields(kind):
         inner = plain[each.name]
         hint = (
-            _part_of(inner) if is_dataclass(inner) and isinstance(inner, type) else _of_json(hints[each.name])
+            _partial(inner)
+            if is_dataclass(inner) and isinstance(inner, type)
+            else _json_type(hints[each.name])
         )
         found[each.name] = (hint | None, None)
     return create_model(
@@ -87,8 +89,8 @@ def _part_of(kind: type) -> type[_Request]:
     )
 
 
-def _of_json(hint: Any) -> Any:
-    """Return a type as JSON has it: a list in place of a tuple."""
+def _json_type(hint: Any) -> Any:
+    """Return the JSON form of a type: a list in place of a tuple."""
     inner, extras = (get_args(hint)[0], hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
     if get_origin(inner) is tuple:
         inner = list.__class_getitem__(get_args(inner)[0])
@@ -100,17 +102,17 @@ def _of_json(hint: Any) -> Any:
 if TYPE_CHECKING:
     SettingsRequest = _Request
 else:
-    SettingsRequest = _part_of(JobSettings)
+    SettingsRequest = _partial(JobSettings)
 
 
 class SubmissionRequest(_Request):
-    """A job, and the bundle with its code, which was put before."""
+    """A job, and the bundle with its code, which was stored before."""
 
     bundle: Digest = Field(description="SHA-256 of the bundle.")
     entry: Annotated[str, StringConstraints(pattern=_ENTRY, max_length=1000)] = Field(
         description="FILE[:JOB] inside the bundle."
     )
-    structure: Annotated[dict[str, Any], AfterValidator(_plain)] = Field(
+    structure: Annotated[dict[str, Any], AfterValidator(_check_json)] = Field(
         description="job.to_dict(); its name is the job's.",
         json_schema_extra={
             "required": ["name"],
@@ -119,19 +121,16 @@ class SubmissionRequest(_Request):
     )
     settings: SettingsRequest | None = Field(
         default=None,
-        description="What is given of the job's settings; its code and the defaults say the rest.",
+        description="Settings of the job; those left out are taken from its code or the defaults.",
     )
-    params: Params = Field(default={}, description="What its code reads as ps.params.")
-    env: Env = Field(
-        default={}, description="Variables of its environment; null for the value that the node has."
-    )
+    params: Params = Field(default={}, description="Parameters that its code reads from ps.params.")
+    env: Env = Field(default={}, description="Environment variables; null takes the value of the node.")
     fresh: bool = Field(
         default=False, description="Start from scratch: delete the state and positions of this name."
     )
 
     def submission(self) -> Submission:
-        """Return it as a master takes it. Raises InvalidRequestError when the structure has no usable
-        name."""
+        """Return the submission. Raises InvalidRequestError when the structure has no valid name."""
         fault = name_fault(self.structure.get("name"))
         if fault is not None:
             raise InvalidRequestError(f"structure.name: {fault}")
@@ -146,7 +145,7 @@ class SubmissionRequest(_Request):
 
 
 class ParamsRequest(_Request):
-    """Parameters and variables that change; those that are left out stay."""
+    """Parameters and environment variables to change; those left out keep their values."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -157,19 +156,19 @@ class ParamsRequest(_Request):
 
 
 class MigrateRequest(_Request):
-    """Where a job's driver shall go."""
+    """The node to move a job's driver to."""
 
     node: Name = Field(description="The node that the driver moves to.")
 
 
 class RebalanceRequest(_Request):
-    """Whether moves are made or only told."""
+    """Whether drivers are moved, or the moves only returned."""
 
     dry_run: bool = Field(default=False, description="Only tell which drivers would move.")
 
 
-class ScaleRequest(_part_of(Resources)):  # type: ignore[misc]
-    """What shall change of a job's resources; what is left out stays."""
+class ScaleRequest(_partial(Resources)):  # type: ignore[misc]
+    """Resources of a job to change; those left out keep their values."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -178,20 +177,20 @@ class ScaleRequest(_part_of(Resources)):  # type: ignore[misc]
     )
 
     def changes(self) -> dict[str, int]:
-        """Return the resources that change. Raises InvalidRequestError when nothing at all does."""
+        """Return the resources to change. Raises InvalidRequestError when nothing is to change."""
         if all(value is None for value in self.model_dump().values()):
             raise InvalidRequestError("nothing to change was given: give executors, cores, memory or nodes")
         changes: dict[str, int] = self.model_dump(exclude_none=True, exclude={"nodes"})
         return changes
 
 
-class ReplicateRequest(_part_of(Replicas)):  # type: ignore[misc]
-    """What shall change of a job's replicas; what is left out stays."""
+class ReplicateRequest(_partial(Replicas)):  # type: ignore[misc]
+    """Replica settings of a job to change; those left out keep their values."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     def changes(self) -> dict[str, Any]:
-        """Return what changes. Raises InvalidRequestError when nothing does."""
+        """Return the settings to change. Raises InvalidRequestError when nothing is to change."""
         found: dict[str, Any] = self.model_dump(exclude_none=True)
         if not found:
             known = ", ".join(field.name for field in fields(Replicas))
@@ -200,12 +199,12 @@ class ReplicateRequest(_part_of(Replicas)):  # type: ignore[misc]
 
 
 class ForgetRequest(_Request):
-    """What is removed of a job that is over."""
+    """What to remove of a job that has ended or failed."""
 
-    data: bool = Field(default=False, description="Remove what the job has done as well.")
+    data: bool = Field(default=False, description="Delete its positions, state and other data as well.")
 
 
 class ResubmitRequest(_Request):
-    """How a job shall start again."""
+    """How to restart a job."""
 
-    fresh: bool = Field(default=False, description="Forget what the job has done before.")
+    fresh: bool = Field(default=False, description="Start from scratch: delete its state and positions.")

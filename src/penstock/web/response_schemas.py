@@ -1,4 +1,4 @@
-"""Bodies of responses for the OpenAPI document. Only tests compare them with what is sent."""
+"""Bodies of responses for the OpenAPI document. Only tests compare actual responses with them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from penstock.cluster.documents import (
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The cluster as a whole."""
+    """The state of the cluster."""
 
     epoch: int
     leader: str
@@ -39,7 +39,7 @@ class ClusterView:
 
 @dataclass(frozen=True)
 class NodeView(NodeInfo):
-    """A node, how it is doing, and which jobs it has."""
+    """A node, its last report, and its jobs."""
 
     report: NodeReport | None = None
     jobs: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class MoveView:
 
 @dataclass(frozen=True)
 class RebalanceView:
-    """Which drivers move, and whether they were told to."""
+    """The moves of drivers, and whether they were applied."""
 
     moves: tuple[MoveView, ...]
     applied: bool
@@ -82,16 +82,16 @@ class JobSummary:
 
 @dataclass(frozen=True)
 class ReplicaView:
-    """One of a job's replicas, by what its worker last said."""
+    """A replica of a job, as last reported by its worker."""
 
     number: int
     node: str
     phase: str
-    """That of its worker; ``assigned`` while its node has none, ``missing`` while it has no node."""
+    """The phase of its worker; ``assigned`` while it has no worker, ``missing`` while it has no node."""
     revision: int
     generation: int
     batch: int | None
-    """Its last batch, and by how many it is behind; null before its worker tells."""
+    """Its last batch, and how many batches it is behind; null until its worker reports."""
     behind: int | None
     in_step: bool
     caught_up: float
@@ -103,7 +103,7 @@ class ReplicaView:
 
 @dataclass(frozen=True)
 class JobView:
-    """All about a job."""
+    """A job with all its details."""
 
     name: str
     phase: str
@@ -126,7 +126,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class PlacementView:
-    """Why a job runs where it does."""
+    """The placement of a job and the reasons for it."""
 
     job: str
     strategy: str
@@ -144,7 +144,7 @@ class PlacementView:
 
 @dataclass(frozen=True)
 class ChangeView:
-    """What was written; it happens soon after. The job itself tells how far it is."""
+    """A change that was stored and takes effect soon after; the state of the job shows its progress."""
 
     name: str
     generation: int
@@ -152,7 +152,7 @@ class ChangeView:
 
 
 class LogLine(BaseModel):
-    """A line of a job's log. It has further fields, as the event brings them; with replicas, ``replica``."""
+    """A line of a job's log, with further fields depending on the event; with replicas, ``replica``."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -165,7 +165,7 @@ class LogLine(BaseModel):
 
 
 class LogPage(BaseModel):
-    """Lines of a job's log, and where the next ones begin."""
+    """Lines of a job's log, and the cursor for the next page."""
 
     lines: list[LogLine]
     cursor: str
@@ -179,31 +179,31 @@ class Readiness(BaseModel):
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """The code and the message of an error."""
 
     code: str
     message: str
 
 
 class ErrorView(BaseModel):
-    """Every answer to a request that is not granted."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Describe the answers that any request can get instead of what it asked for, and some more."""
-    told = {
+    """Describe the error responses that every request can get, and those with the given statuses."""
+    descriptions = {
         400: "The path, the query or the body cannot be read.",
         401: "The token is missing or wrong.",
         403: "The Origin of the request is not allowed.",
         404: "There is no such job, node, alarm or page.",
         409: "The request is refused in the current state; the message says why.",
         413: "The body is too large.",
-        421: "The Host is not served here.",
+        421: "Requests for this Host are not served.",
         422: "The request is not valid.",
         502: "The leader cannot be reached.",
         503: "There is no leader, or the store does not answer.",
     }
     wanted = sorted({400, 401, 403, 413, 421, 422, 502, 503, *statuses})
-    return {status: {"model": ErrorView, "description": told[status]} for status in wanted}
+    return {status: {"model": ErrorView, "description": descriptions[status]} for status in wanted}

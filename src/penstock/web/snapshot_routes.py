@@ -1,6 +1,6 @@
 """HTTP routes of a supervisor for the snapshots that it keeps for other nodes.
 
-Whatever touches the disk, or computes digests, does so in a thread: a supervisor has more to do than this.
+Disk access and digests run in threads, so that they do not block other requests to the supervisor.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ STATUS = {
     snapshot_errors.SnapshotFullError: 507,
     SnapshotError: 422,
 }
-"""How each error is answered."""
+"""The HTTP status of each error."""
 
 MOST_PACKED, MOST_JSON = 64 << 20, 256 << 20
-"""Bytes of a question in JSON, as it comes and unpacked."""
+"""Maximum number of bytes of a JSON body, as received and unpacked."""
 _SECONDS = 60.0
-"""In which something more of a body must have come."""
+"""Maximum number of seconds between two parts of a body."""
 _BLOCK = 1 << 20
 _NUMBER = re.compile(r"[0-9]{1,15}", re.ASCII)
 
@@ -60,7 +60,7 @@ class SnapshotRoutes:
         self._store = store
 
     def routes(self) -> list[Route]:
-        """Return them all."""
+        """Return all routes."""
         return [
             Route("/snapshots/{job}", self.forget, methods=["DELETE"]),
             Route("/snapshots/{job}/missing", self.missing, methods=["POST"]),
@@ -73,26 +73,26 @@ class SnapshotRoutes:
         ]
 
     async def missing(self, request: Request) -> Response:
-        """Say which of some objects are to be sent, and how much of each is here."""
+        """Return which of the given objects are missing, and how many bytes of each are here."""
         content = await _read_json_body(request)
         sizes = content.get("objects")
         if not isinstance(sizes, dict) or not all(map(is_sha256, sizes)):
-            raise HTTPException(400, "'objects' has the size of each object, by its SHA-256")
+            raise HTTPException(400, "'objects' must map the SHA-256 of each object to its size")
         if not all(type(size) is int and size >= 0 for size in sizes.values()):
-            raise HTTPException(400, "the size of an object is a whole number")
+            raise HTTPException(400, "the size of an object must be a whole number from 0 on")
         pieces = [SnapshotFile("", sha256, size) for sha256, size in sizes.items()]
         lacking = await run_in_threadpool(self._store.missing, _job(request), pieces)
         return JSONResponse({"missing": lacking})
 
     async def put(self, request: Request) -> Response:
-        """Take an object from an offset on."""
+        """Receive an object from an offset on."""
         offset, size = _number(request, "offset"), _number(request, "size")
         if offset is None or size is None:
-            raise HTTPException(400, "'offset' and 'size' are needed")
+            raise HTTPException(400, "'offset' and 'size' are missing")
         length = _length(request, MOST_OBJECT)
         if length is not None and offset + length > size:
             raise snapshot_errors.SnapshotSizeError(
-                f"the object has {size} bytes, and {offset} + {length} were announced"
+                f"the object has {size} bytes, but {length} bytes from offset {offset} on were announced"
             )
         sha256 = request.path_params["sha256"]
         receiving = await run_in_threadpool(self._store.receive, _job(request), sha256, offset, size)
@@ -105,7 +105,7 @@ class SnapshotRoutes:
         return JSONResponse({"whole": whole, "held": receiving.held}, status_code=201 if whole else 202)
 
     async def put_many(self, request: Request) -> Response:
-        """Take several small objects. If the body is cut off, those before the cut are taken."""
+        """Receive several small objects. If the body is cut off, the objects before the cut are kept."""
         _length(request, MOST_BODY)
         body = bytearray()
         broken: Exception | None = None
@@ -114,7 +114,7 @@ class SnapshotRoutes:
                 body += block
                 if len(body) > MOST_BODY:
                     raise snapshot_errors.SnapshotSizeError(
-                        f"a pack of objects has {MOST_BODY} bytes at most"
+                        f"a pack of objects may have at most {MOST_BODY} bytes"
                     )
         except (ClientDisconnect, TimeoutError) as error:
             broken = error
@@ -128,7 +128,7 @@ class SnapshotRoutes:
         return JSONResponse({"kept": count}, status_code=201)
 
     def get(self, request: Request) -> Response:
-        """Give an object, or the rest of it."""
+        """Send an object, or the rest of it from an offset on."""
         file = self._store.open(_job(request), request.path_params["sha256"])
         size = file.seek(0, 2)
         asked = request.headers.get("range")
@@ -146,10 +146,10 @@ class SnapshotRoutes:
         )
 
     async def get_many(self, request: Request) -> Response:
-        """Give several small objects. What is not here, or not small, is left out."""
+        """Send several small objects. Objects that are missing or not small are left out."""
         names = (await _read_json_body(request)).get("objects")
         if not isinstance(names, list) or not all(map(is_sha256, names)) or len(names) > MOST_OBJECTS:
-            raise HTTPException(400, f"'objects' has the SHA-256 of {MOST_OBJECTS} objects at most")
+            raise HTTPException(400, f"'objects' must list the SHA-256 of at most {MOST_OBJECTS} objects")
         return StreamingResponse(self._frames(_job(request), names), media_type="application/octet-stream")
 
     def _frames(self, job: str, names: list[str]) -> Iterator[bytes]:
@@ -170,10 +170,10 @@ class SnapshotRoutes:
         yield b"".join(gathered)
 
     async def commit(self, request: Request) -> Response:
-        """Make a snapshot count."""
+        """Commit a snapshot, whose objects were sent before."""
         text = (await _read_json_body(request)).get("manifest")
         if not isinstance(text, str):
-            raise HTTPException(400, "'manifest' is the text of a manifest")
+            raise HTTPException(400, "'manifest' must be the text of a manifest")
         number = await run_in_threadpool(self._commit, _job(request), text)
         return JSONResponse({"number": number}, status_code=201)
 
@@ -181,7 +181,7 @@ class SnapshotRoutes:
         return self._store.commit(job, Manifest.from_json(text.encode(errors="replace")))
 
     def manifests(self, request: Request) -> Response:
-        """Give the snapshots that are here, newest first."""
+        """Send the manifests of the snapshots that are here, newest first."""
         listed = self._store.manifests(
             _job(request), before=_number(request, "before"), limit=_number(request, "limit")
         )
@@ -190,10 +190,10 @@ class SnapshotRoutes:
         return Response(body, media_type="application/json", headers={"Content-Encoding": "deflate"})
 
     def forget(self, request: Request) -> Response:
-        """Remove all snapshots of a job, at the wish of one of its workers."""
+        """Remove all snapshots of a job, as requested by one of its workers."""
         revision, attempt = _number(request, "revision"), _number(request, "attempt")
         if revision is None or attempt is None:
-            raise HTTPException(400, "'revision' and 'attempt' must say which worker asks")
+            raise HTTPException(400, "'revision' and 'attempt' of the requesting worker are missing")
         self._store.forget(_job(request), revision=revision, attempt=attempt)
         return JSONResponse({"forgotten": _job(request)})
 
@@ -212,19 +212,20 @@ def _number(request: Request, name: str) -> int | None:
 
 
 def _length(request: Request, most: int) -> int | None:
-    """Return how long a body is going to be, if it says so; one that is too long is refused at once."""
+    """Return the declared length of a body, if there is one. Raises SnapshotSizeError if it is too long."""
     text = request.headers.get("content-length")
     if text is None:
         return None
     if not text.isascii() or not text.isdigit() or int(text[:20]) > most:
-        raise snapshot_errors.SnapshotSizeError(f"this has {most} bytes at most")
+        raise snapshot_errors.SnapshotSizeError(f"the body may have at most {most} bytes")
     return int(text)
 
 
 async def _blocks(request: Request) -> AsyncIterator[bytes]:
-    """The body in blocks that are worth a thread. Raises TimeoutError when nothing comes for long.
+    """Yield the body in blocks large enough for a call in a thread.
 
-    What came before the connection broke is given before the error is raised.
+    Raises TimeoutError when nothing arrives for too long, ClientDisconnect when the connection breaks. The
+    part that was received before is yielded before the error is raised.
     """
     gathered = bytearray()
     stream = request.stream()
@@ -247,20 +248,20 @@ async def _blocks(request: Request) -> AsyncIterator[bytes]:
 
 
 async def _read_json_body(request: Request) -> dict[str, Any]:
-    """Read a body of JSON, which may be packed."""
+    """Read a JSON body, which may be compressed."""
     _length(request, MOST_PACKED)
     body = bytearray()
     async for block in _blocks(request):
         body += block
         if len(body) > MOST_PACKED:
-            raise snapshot_errors.SnapshotSizeError(f"this has {MOST_PACKED} bytes at most")
+            raise snapshot_errors.SnapshotSizeError(f"the body may have at most {MOST_PACKED} bytes")
     packed = request.headers.get("content-encoding") == "deflate"
     try:
         content = await run_in_threadpool(_parsed, bytes(body), packed)
     except (ValueError, RecursionError):
         content = None
     if not isinstance(content, dict):
-        raise HTTPException(400, "the body is not an object in JSON")
+        raise HTTPException(400, "the body is not a JSON object")
     return content
 
 

@@ -38,10 +38,10 @@ _log = get_logger("penstock.web.supervisor_api")
 
 
 class SupervisorGuard:
-    """Lets in what has one of ``hosts`` as Host, no Origin, and the token.
+    """Serves only requests with one of ``hosts`` as Host, without an Origin, and with the token.
 
-    The Host is looked at because a page in a browser can give its own name our address; whoever is refused
-    hears so before the body is read.
+    Checking the Host prevents DNS rebinding, by which a web page gives its domain the address of this server.
+    Requests are refused before their body is read.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, hosts: Iterable[str], public: Iterable[str]) -> None:
@@ -52,7 +52,7 @@ class SupervisorGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return  # neither web sockets nor a lifespan are served
+            return  # Web sockets and the lifespan protocol are not supported.
         status, fault = self._fault(scope["path"], Headers(scope=scope))
         if not fault:
             await self._app(scope, receive, send)
@@ -73,7 +73,7 @@ class SupervisorGuard:
 
     def _fault(self, path: str, headers: Headers) -> tuple[int, str]:
         if host_of(headers.get("host", "")) not in self._hosts:
-            return 421, "the Host of this request is not served here"
+            return 421, "requests for this Host are not served"
         if "origin" in headers:
             return 403, "requests with an Origin, as browsers send them, are not served"
         if path in self._public:
@@ -101,10 +101,10 @@ def _bracketed(host: str) -> str:
 
 
 MOST_LINES = 1_000
-"""Lines in one answer."""
+"""Maximum number of log lines in one response."""
 _PIECE = 1 << 20
 _SECONDS = 120.0
-"""In which a blob must have come: 64 MiB at half a megabyte a second."""
+"""Seconds within which a blob must arrive: 64 MiB at half a megabyte a second."""
 _STATUS: dict[type[Exception], int] = {
     BlobNameError: 400,
     BlobMissingError: 404,
@@ -124,10 +124,11 @@ def make_supervisor_api(
     hosts: Iterable[str] = (),
     snapshots: SnapshotStore | None = None,
 ) -> Starlette:
-    """Make the application of one node's supervisor.
+    """Return the application of a node's supervisor.
 
-    ``hosts`` are the names and addresses it is reached by, beside those of loopback. Without ``snapshots`` it
-    keeps none. All but ``/livez`` needs the token. There is no CORS.
+    ``hosts`` are the names and addresses that clients use in URLs, in addition to those of loopback. Without
+    ``snapshots`` there are no routes for snapshots. All routes but ``/livez`` require the token. CORS is not
+    supported.
     """
 
     def alive(_: Request) -> Response:
@@ -141,9 +142,9 @@ def make_supervisor_api(
         return StreamingResponse(_pieces(file), media_type="application/octet-stream", headers=headers)
 
     async def put_blob(request: Request) -> Response:
-        said = request.headers.get("content-length", "0")
-        if not said.isascii() or not said.isdigit() or int(said[:20]) > MOST_PACKED:
-            raise BlobSizeError(f"a blob has at most {megabytes(MOST_PACKED)}")
+        declared = request.headers.get("content-length", "0")
+        if not declared.isascii() or not declared.isdigit() or int(declared[:20]) > MOST_PACKED:
+            raise BlobSizeError(f"a blob may have at most {megabytes(MOST_PACKED)}")
         with blobs.incoming(request.path_params["sha256"]) as blob:
             async with asyncio.timeout(_SECONDS):
                 async for piece in request.stream():
@@ -202,9 +203,9 @@ async def _failed(_: Request, error: Exception) -> Response:
 
 
 async def _too_slow(_: Request, _error: Exception) -> Response:
-    return JSONResponse({"error": "the body did not come in time"}, 408)
+    return JSONResponse({"error": "the body did not arrive in time"}, 408)
 
 
 async def _broken(_: Request, _error: Exception) -> Response:
-    # What happened is in the log: the server raises the error again.
+    # The server raises the error again, which logs it.
     return JSONResponse({"error": "the supervisor failed to answer: see its log"}, 500)

@@ -1,4 +1,4 @@
-"""The engine of a worker: Spark, and the protocol that a worker needs."""
+"""The engine of a worker: the protocol, and its implementation with Spark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 if TYPE_CHECKING:
     from penstock.spark.cluster_session import Driver
 
-_REHEARSAL_SECONDS = 30.0
+_WARM_UP_SECONDS = 30.0
 
 
 class WorkerEngine(Protocol):
@@ -23,34 +23,34 @@ class WorkerEngine(Protocol):
 
     @property
     def driver_url(self) -> str:
-        """Where executors report to; empty without executors of our own."""
+        """The URL at which executors register; empty if supervisors start no executors for the job."""
 
     @property
     def app_id(self) -> str:
-        """How the engine names the application of this worker."""
+        """The application id of this worker's engine."""
 
     def open(self, job: Job) -> None:
-        """Start what takes time to start."""
+        """Start the engine, which may take long."""
 
     def wait_for_executors(self, timeout: float, look: Callable[[], bool]) -> bool:
-        """Wait until an executor has reported, or until ``look`` says no; say whether one has."""
+        """Wait until an executor has registered, or ``look`` returns false; return whether one has."""
 
     def warm_up(self, job: Job) -> bool:
-        """Run a job of no consequence, so that the first batch is not slow; say whether it ended in time."""
+        """Run a job without effects, so that the first batch is fast; return whether it ended in time."""
 
     def answers(self) -> bool:
-        """Whether the engine is alive."""
+        """Return whether the engine is alive."""
 
     def start(self, job: Job, folder: Path, replica_spec: ReplicaSpec | None) -> Handle:
         """Start the job in a folder that this worker has taken over."""
 
 
 EngineOf = Callable[[WorkerConfig, Keyring, Path], WorkerEngine]
-"""Makes the engine of an instance, with a folder for what it needs on disk."""
+"""Creates the engine of a worker, with a folder for its temporary files."""
 
 
 class SparkEngine:
-    """A Spark driver in this process, alone or with executors that supervisors start."""
+    """A Spark driver in this process, with or without executors that supervisors start."""
 
     def __init__(self, instance: WorkerConfig, ring: Keyring, scratch: Path) -> None:
         from penstock.spark.cluster_session import DriverOptions
@@ -95,7 +95,7 @@ class SparkEngine:
             conf=options.settings,
             folder=self._scratch,
             cores=options.executor_cores or options.cores,
-            timeout=_REHEARSAL_SECONDS,
+            timeout=_WARM_UP_SECONDS,
         )
 
     def answers(self) -> bool:
@@ -116,5 +116,5 @@ class SparkEngine:
 
     @property
     def _opened(self) -> Driver:
-        assert self._driver is not None, "opened before"
+        assert self._driver is not None, "open() must be called first"
         return self._driver

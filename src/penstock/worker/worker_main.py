@@ -1,7 +1,7 @@
-"""The worker: the process of one job, a Spark driver, that follows the job's assignment by itself.
+"""The main program of a worker, the process that runs one job as a Spark driver.
 
-``python -m penstock.worker.worker_main INSTANCE_FOLDER``. Here are its surroundings, its log, and
-what it says of its end.
+``python -m penstock.worker.worker_main INSTANCE_FOLDER``. This module sets up the process and its log, loads
+the job, and reports how the worker ended.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from penstock.replicas.replica_id import ReplicaId
 from penstock.worker.worker_engine import EngineOf, SparkEngine
 from penstock.worker.worker_lifecycle import Worker, install_signal_handlers
 
-_LONGEST = 1000
-_GOODBYE_SECONDS = 20.0
+_MAX_REASON = 1000
+_CLOSE_SECONDS = 20.0
 
 _log = get_logger("penstock.worker.worker_main")
 
@@ -84,9 +84,9 @@ def main(
 
 
 def register_secrets(instance: WorkerConfig, ring: Keyring) -> None:
-    """Keep secrets out of the log: those of the cluster, and those among the job's parameters and variables.
+    """Keep the secrets of the cluster, and secret parameters and variables of the job, out of the log.
 
-    Short ones would be found in other words, where they would be replaced, and so given away.
+    Short values are not registered: they occur in other words, and replacing them there would reveal them.
     """
     for secret in (*ring.secrets, ring.spark_secret(instance.job, instance.revision, instance.attempt)):
         register_secret(secret)
@@ -130,44 +130,44 @@ def _report_exit(folder: Path, outcome: str, error: Exception, code: int) -> int
 
 
 def one_line(error: Exception) -> str:
-    """Return what an error says, in one line and without secrets: it is shown to whoever asks for the job.
+    """Return the message of an error in one line and without secrets, as the status of the job shows it.
 
     >>> one_line(SettingError("there is no key:\\n  - copy it"))
     'there is no key: - copy it'
     """
-    said = str(error) if isinstance(error, PenstockError) else cause_of(error)
-    text = redact(" ".join(said.split()))
-    return text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    message = str(error) if isinstance(error, PenstockError) else cause_of(error)
+    text = redact(" ".join(message.split()))
+    return text if len(text) <= _MAX_REASON else text[:_MAX_REASON] + "…"
 
 
 class _UnusableError(SettingError):
-    """The bundle has no job that can be run: another attempt would find the same."""
+    """The bundle contains no job that can run; another attempt would fail in the same way."""
 
 
 class _NodeFaultError(PenstockError):
-    """The job cannot be loaded on this node now: another attempt or another node may have what is missing."""
+    """The job cannot be loaded on this node now; another attempt or another node may succeed."""
 
 
 def _load(instance: WorkerConfig) -> Job:
     """Load the job from its bundle.
 
-    Raises _UnusableError for what is the same on every node. Raises _NodeFaultError for what may be
-    different on another one: a damaged copy of the bundle, a module or a file that this node lacks.
+    Raises _UnusableError for errors that occur on every node, and _NodeFaultError for errors that may be
+    specific to this node: a damaged copy of the bundle, a missing module or file.
     """
     try:
         return _load_from_bundle(instance)
     except BundleAccessError as error:
         raise _NodeFaultError(f"node {instance.node} cannot load the job: {error}") from error
     except (SettingError, BundleError) as error:
-        if _is_of_node(error):
+        if _is_node_fault(error):
             raise _NodeFaultError(f"node {instance.node} cannot load the job: {error}") from error
         raise _UnusableError(str(error)) from error
 
 
-def _is_of_node(error: BaseException) -> bool:
-    """Whether an error was caused by something that another node may have: a module, a file, a connection."""
+def _is_node_fault(error: BaseException) -> bool:
+    """Return whether an error was caused by a module, a file or a connection that another node may have."""
     cause = error.__cause__
-    return cause is not None and (isinstance(cause, ImportError | OSError) or _is_of_node(cause))
+    return cause is not None and (isinstance(cause, ImportError | OSError) or _is_node_fault(cause))
 
 
 def _load_from_bundle(instance: WorkerConfig) -> Job:
@@ -185,7 +185,7 @@ def _load_from_bundle(instance: WorkerConfig) -> Job:
 
 
 def _set_up_process(folder: Path, instance: WorkerConfig) -> None:
-    """Give this process, and all that it starts, their places: home, folder, output."""
+    """Set the home, the working folder and the output of this process and its children."""
     os.environ["PENSTOCK_HOME"] = instance.storage
     os.chdir(folder)
     descriptor = os.open(folder / OUTPUT_FILE, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -202,7 +202,7 @@ def _connect(instance: WorkerConfig, ring: Keyring) -> Store:
 
 def exit_worker(code: int) -> NoReturn:
     """Exit the process even if user threads still run; stop Java first if it responds within 20 seconds."""
-    threading.Timer(_GOODBYE_SECONDS, os._exit, (code,)).start()
+    threading.Timer(_CLOSE_SECONDS, os._exit, (code,)).start()
     if "penstock.spark.spark_session" in sys.modules:
         from penstock.spark.spark_session import close_session
 

@@ -41,15 +41,15 @@ class SteppedLink(StoreLink):
     def turn(self, store: Store) -> None:
         """Do what the thread does between two waits. Raises PenstockError."""
         try:
-            self._catch_up(store)
+            self._synchronise(store)
         except PenstockError:
-            self._wake(None)
+            self._mark_stale(None)
             raise
 
     @property
     def up_to_date(self) -> bool:
         """Whether the store has all it was told."""
-        return self._told == self._wanted
+        return self._published == self._current
 
     @property
     def concluding(self) -> bool:
@@ -234,7 +234,7 @@ class Worker(Actor):
                 self._storage.check_promise(self.folder)
             self._note_begun()
         elif data.outdated:
-            data.not_restored()
+            data.discard_restore()
             self.exit("failed", "its data is newer on another node")
         elif self.asked_to_stop or self._link.view.assignment is None:
             self.exit("superseded", "it is not wanted here any more")
@@ -284,4 +284,4 @@ class Worker(Actor):
 
     def woken(self) -> bool:
         """Whether the store is to be told something at once."""
-        return self._link._told is not None and self._link._has_work()
+        return self._link._published is not None and self._link._has_work()

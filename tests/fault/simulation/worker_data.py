@@ -77,7 +77,7 @@ class JobHome:
         here = known is not None and known.origin == self._node
         return self._link.wait_backup_status(0.0) or (here and self._world.now >= self._told_by)
 
-    def not_restored(self) -> None:
+    def discard_restore(self) -> None:
         """Have the next attempt restore again."""
         self._storage.restored.pop((self._job, self._node), None)
 

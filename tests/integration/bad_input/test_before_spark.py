@@ -58,7 +58,7 @@ STARTED = [
     Row(
         "folder",
         line(source='ps.FileSource("nope")'),
-        ("there is no folder ", "make it, or name another one", "in job 'line', vertex 'in'"),
+        ("there is no folder ", "create it, or use another folder", "in job 'line', vertex 'in'"),
     ),
     Row(
         "folder-of-a-sink",

@@ -148,7 +148,7 @@ def test_a_file_that_vanishes(jobs: Shell) -> None:
     file = jobs.write("vanishes.py", line("vanishes", source=source, task=task))
     said = jobs.drain(file)
     assert said.code == 1
-    assert f"{folder / 'b.txt'} was removed before it was read. Put it back, or skip it" in said.err
+    assert f"{folder / 'b.txt'} was removed before it was read. Restore it, or skip missing files" in said.err
     assert "in job 'vanishes', vertex 'in'" in said.err
     (folder / "b.txt").write_text("other\n")
     said = jobs.drain(file)

@@ -36,11 +36,11 @@ TABLE = [
         "create new --partitions 100000",
         "error: a log has 1 to 99999 partitions, not 100000",
     ),
-    Command("log-twice", "create orders", "error: there is a log at "),
+    Command("log-twice", "create orders", "error: there is already a log at "),
     Command(
         "fsync",
         "create new --fsync perhaps",
-        "error: 'perhaps' is not a level of fsync: choose none, segment, full",
+        "error: 'perhaps' is not an fsync level: choose none, segment, full",
     ),
     Command("retention-size", "create new --bytes much", "error: 'much' is not a size"),
     Command("retention-age", "retain orders --age forever", "error: 'forever' is not a duration"),
@@ -80,7 +80,7 @@ TABLE = [
     Command(
         "separator-of-json",
         "append orders --json --key-separator =",
-        "it is for text lines and takes at least one character",
+        "it needs at least one character and cannot be combined with --json",
         2,
     ),
     Command("batch-of-0", "append orders --batch 0", "Invalid value for '--batch': ", 2),
@@ -128,10 +128,10 @@ def test_a_description_that_describes_nothing(shell: Shell) -> None:
     said = shell.run("log", "read", "orders")
     assert said.code == 1
     assert said.err.startswith("error: ")
-    assert "log.json does not describe a log: " in said.err
+    assert "log.json is not a valid log description: " in said.err
     listed = shell.run("log", "list")
     assert listed.code == 1
-    assert "log.json does not describe a log: " in listed.err
+    assert "log.json is not a valid log description: " in listed.err
 
 
 def test_a_home_that_is_a_file(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

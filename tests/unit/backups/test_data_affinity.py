@@ -76,7 +76,7 @@ def test_it_goes_elsewhere_when_that_node_cannot_take_it() -> None:
 def test_it_waits_rather_than_begin_without_its_data() -> None:
     for kept, nodes, why in (
         (replace(KEPT, store="", store_url=""), ("n2", "n3"), "no node has a complete backup"),
-        (KEPT, ("n2",), "both are gone"),
+        (KEPT, ("n2",), "both nodes are lost"),
     ):
         actual = _actual(*nodes, kept={"job": kept})
         actions = reconcile({"job": SPEC}, actual, NOW, epoch=1, placer=JobPlacer())

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
-from penstock.backups.snapshots.snapshot_errors import NoWholeSnapshotError
+from penstock.backups.snapshots.snapshot_errors import NoCompleteSnapshotError
 from penstock.backups.snapshots.snapshot_restore import restored
 from penstock.backups.snapshots.snapshot_store import Listed
 from penstock.backups.worker import job_home as restoration_module
@@ -91,7 +91,7 @@ def test_what_cannot_be_restored_is_told_and_nothing_is_made(tmp_path: Path) -> 
     instance = _instance(tmp_path, replace(ASSIGNMENT, restore=RestoreSource("n1", "http://n1", 4)))
     restoration = HomeRestore(instance, "token", FakeLink())
     restoration.start()
-    with pytest.raises(NoWholeSnapshotError, match="no whole snapshot of job 'job'"):
+    with pytest.raises(NoCompleteSnapshotError, match="no complete snapshot of job 'job'"):
         eventually("the end of the restoration", lambda: restoration.wait(0.05))
     assert not Path(instance.storage).exists()
     assert restored(Path(instance.storage)) is None
@@ -113,9 +113,9 @@ def test_a_job_without_data_waits_for_the_store_and_one_with_data_does_not(tmp_p
 
 def test_who_is_told_what_to_restore_does_not_wait_for_the_store_for_ever(tmp_path: Path) -> None:
     instance = _instance(tmp_path, replace(ASSIGNMENT, restore=RestoreSource("n1", "http://n1", 4)))
-    restoration = HomeRestore(instance, "token", FakeLink(known=False), patience=0.1)
+    restoration = HomeRestore(instance, "token", FakeLink(known=False), store_timeout=0.1)
     restoration.start()
-    with pytest.raises(NoWholeSnapshotError):
+    with pytest.raises(NoCompleteSnapshotError):
         eventually("the end of the restoration", lambda: restoration.wait(0.05))
 
 

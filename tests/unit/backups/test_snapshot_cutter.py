@@ -92,8 +92,8 @@ class _Posting(HttpSink):
         super().__init__("http://127.0.0.1:1/")
         self._place = place
 
-    def _post(self, receipt: Any, key: str, body: bytes, *, may_be_halved: bool) -> bool:
-        assert may_be_halved
+    def _post(self, receipt: Any, key: str, body: bytes, *, can_split: bool) -> bool:
+        assert can_split
         self._place.post(key, body)
         return True
 

@@ -71,11 +71,11 @@ def test_paths_that_lead_elsewhere_are_refused(path: Any) -> None:
 @pytest.mark.parametrize(
     ("pieces", "folders", "reason"),
     [
-        (["a", "a"], [], "each path once"),
-        (["a", "a/b"], [], "a cannot be a file and a folder"),
-        (["a/b", "a/b/c/d"], [], "a/b cannot be a file and a folder"),
-        (["a"], ["a"], "a cannot be a file and a folder"),
-        (["a"], ["a/b"], "a cannot be a file and a folder"),
+        (["a", "a"], [], "each path only once"),
+        (["a", "a/b"], [], "a cannot be both a file and a folder"),
+        (["a/b", "a/b/c/d"], [], "a/b cannot be both a file and a folder"),
+        (["a"], ["a"], "a cannot be both a file and a folder"),
+        (["a"], ["a/b"], "a cannot be both a file and a folder"),
     ],
 )
 def test_paths_that_get_in_each_others_way_are_refused(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from snapshot_cases import JOB, KilledError, content_of, home_at, keep, kept, killed_after, manifest_of
 
 from penstock.backups.snapshots.snapshot_errors import (
-    NoWholeSnapshotError,
+    NoCompleteSnapshotError,
     SnapshotFullError,
     TransferStoppedError,
 )
@@ -113,7 +113,7 @@ def test_nobody_else_who_reads_the_store_changes_it(tmp_path: Path) -> None:
 def test_without_a_snapshot_nothing_is_changed(tmp_path: Path) -> None:
     home = place_of(tmp_path)
     for local in (SnapshotStore(tmp_path / "snapshots"), None):
-        with pytest.raises(NoWholeSnapshotError, match=r"no whole snapshot of job 'count'.*\n.*--fresh"):
+        with pytest.raises(NoCompleteSnapshotError, match=r"no complete snapshot .*'count'.*\n.*--fresh"):
             restore(home, JOB, local=local, revision=1)
     assert content_of(home) == OLD
     assert needs_restore(home, 1)
@@ -227,7 +227,7 @@ def test_whatever_is_damaged_the_last_whole_snapshot_is_used_or_none(damages: di
             skipped = [number for number in (3, 2, 1) if number > whole[0] + 1 and number not in gone]
             assert (made.batch, len(made.skipped)) == (whole[0], len(skipped))
         else:
-            with pytest.raises(NoWholeSnapshotError) as raised:
+            with pytest.raises(NoCompleteSnapshotError) as raised:
                 restore(home, JOB, local=store, revision=1)
             assert len(raised.value.reasons) == 3 - len(gone)
             assert content_of(home) == OLD

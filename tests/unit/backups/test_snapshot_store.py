@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import stat
 from collections.abc import Callable
@@ -12,7 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from snapshot_cases import JOB, KilledError, content_of, home_at, keep, kept, killed_after, manifest_of, sha
+from snapshot_cases import (
+    JOB,
+    KilledError,
+    content_of,
+    home_at,
+    keep,
+    kept,
+    killed_after,
+    manifest_of,
+    sha,
+    upload,
+)
 
 from penstock.backups.snapshots.snapshot_errors import (
     SnapshotDamagedError,
@@ -25,7 +35,7 @@ from penstock.backups.snapshots.snapshot_errors import (
     SnapshotStaleError,
 )
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
-from penstock.backups.snapshots.snapshot_store import LINGER, SnapshotStore
+from penstock.backups.snapshots.snapshot_store import UNREFERENCED_SECONDS, SnapshotStore
 from penstock.backups.snapshots.transfer_format import SMALL, frame
 
 DATA = b"0123456789" * 30
@@ -43,7 +53,7 @@ class Clock:
 def append(
     store: SnapshotStore, data: bytes, offset: int = 0, *, size: int = len(DATA), name: str = NAME
 ) -> bool:
-    return store.append(JOB, name, offset, io.BytesIO(data), size)
+    return upload(store, data, offset, size, name=name)
 
 
 def single(data: bytes = DATA, path: str = "a") -> Manifest:
@@ -79,7 +89,7 @@ def test_who_goes_back_overwrites_what_was_there(tmp_path: Path) -> None:
 def test_a_wrong_object_is_thrown_away(tmp_path: Path) -> None:
     store = SnapshotStore(tmp_path)
     append(store, b"?" * 100)
-    with pytest.raises(SnapshotDamagedError, match="thrown away"):
+    with pytest.raises(SnapshotDamagedError, match="has another digest"):
         append(store, DATA[100:], 100)
     assert store.missing(JOB, single().pieces) == {NAME: 0}
     with pytest.raises(SnapshotMissingError):
@@ -206,7 +216,7 @@ def test_an_upload_under_way_outlives_a_commit_but_not_for_ever(tmp_path: Path) 
             os.utime(path, (clock.now, clock.now))
     assert sha(b"other") in objects_of(tmp_path)
     assert store.missing(JOB, single().pieces) == {NAME: 10}
-    clock.now += LINGER + 1
+    clock.now += UNREFERENCED_SECONDS + 1
     keep(store, home_at(4), manifest_of(home_at(4), 4))
     wanted = {sha(data) for batch in (2, 3, 4) for data in home_at(batch).values()}
     assert objects_of(tmp_path) == wanted
@@ -249,13 +259,13 @@ def test_digests_are_not_computed_again_as_long_as_files_are_what_they_were(
     store = SnapshotStore(tmp_path)
     read: list[str] = []
     objects = store._job(JOB).objects
-    real = objects.is_right
+    real = objects.is_intact
 
     def noted(name: str) -> bool:
         read.append(name)
         return real(name)
 
-    monkeypatch.setattr(objects, "is_right", noted)
+    monkeypatch.setattr(objects, "is_intact", noted)
     keep(store, home_at(1), manifest_of(home_at(1), 1))
     assert read == []
     os.utime(store.path(JOB, sha(b"")), (7.0, 7.0))
@@ -286,7 +296,7 @@ def test_a_worker_with_a_successor_has_nothing_forgotten(tmp_path: Path) -> None
 
 def test_all_of_a_job_is_forgotten_and_nothing_else(tmp_path: Path) -> None:
     store = kept(tmp_path, [home_at(0)])
-    store.append("other", NAME, 0, io.BytesIO(DATA), len(DATA))
+    upload(store, DATA, 0, len(DATA), name=NAME, job="other")
     assert store.jobs() == ["count", "other"]
     store.forget(JOB, revision=9, attempt=1)
     store.forget(JOB, revision=9, attempt=1)
@@ -333,11 +343,11 @@ def test_who_only_asks_leaves_nothing_in_memory_and_there_are_not_jobs_without_e
     assert store._jobs == {}
     monkeypatch.setattr("penstock.backups.snapshots.snapshot_store.MOST_JOBS", 2)
     for name in ("a", "b", "a"):
-        store.append(name, NAME, 0, io.BytesIO(DATA), len(DATA))
+        upload(store, DATA, 0, len(DATA), name=NAME, job=name)
     with pytest.raises(SnapshotFullError, match="2 jobs"):
-        store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
+        upload(store, DATA, 0, len(DATA), name=NAME, job="c")
     store.forget("a", revision=9, attempt=1)
-    assert store.append("c", NAME, 0, io.BytesIO(DATA), len(DATA))
+    assert upload(store, DATA, 0, len(DATA), name=NAME, job="c")
 
 
 def test_a_snapshot_of_another_job_is_refused(tmp_path: Path) -> None:
@@ -354,7 +364,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 
 
 def test_there_must_be_room_before_anything_comes(tmp_path: Path) -> None:
-    with pytest.raises(SnapshotFullError, match="make some"):
+    with pytest.raises(SnapshotFullError, match="free some disk space"):
         append(SnapshotStore(tmp_path, reserve=1 << 60), DATA)
     assert content_of(tmp_path) == {}
 

@@ -270,7 +270,7 @@ def test_a_copy_is_carried_over_by_who_has_the_same_data() -> None:
 
 def test_a_rate_that_is_none_is_told_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     assert snapshot_clients("t", {"PENSTOCK_SNAPSHOT_RATE": "quick"})("http://n2:1") is not None
-    assert "no limit for snapshots" in caplog.text
+    assert "snapshot rate not limited" in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_told_and_tried_again(world: World) -> None:

@@ -43,7 +43,7 @@ def test_only_a_sha256_is_a_name(tmp_path: Path, name: str) -> None:
 
 
 def test_what_is_wrong_or_too_large_leaves_nothing(tmp_path: Path) -> None:
-    blobs = BlobStore(tmp_path, most=len(DATA))
+    blobs = BlobStore(tmp_path, max_size=len(DATA))
     with pytest.raises(BlobError, match="has the SHA-256"):
         blobs.put(SHA, DATA[:-1])
     with pytest.raises(BlobSizeError), blobs.incoming(SHA) as blob:

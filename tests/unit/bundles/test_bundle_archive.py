@@ -116,7 +116,7 @@ def test_names_that_could_lead_elsewhere_are_refused(tmp_path: Path, name: str) 
     # The writer would cut a name off at a NUL.
     writable = name.replace("\0", "@")
     bundle = bundle_of({**FILES, writable: b"x"}).replace(writable.encode(), name.encode())
-    refused(bundle if name else bundle_of({**FILES, name: b"x"}), "cannot hold", tmp_path)
+    refused(bundle if name else bundle_of({**FILES, name: b"x"}), "not allowed in a bundle", tmp_path)
 
 
 @pytest.mark.parametrize("name", ["x.py", "a/b/c.txt", "naïve/100%.csv", "Ω.py", ".keep", "a..b.py"])
@@ -130,7 +130,7 @@ def test_ordinary_names_are_taken(name: str) -> None:
         ({"Job.py": b"x"}, "differ by case only"),
         ({"Shop/other.py": b"x"}, "differ by case only"),
         ({"straße.py": b"", "STRASSE.py": b""}, "differ by case only"),
-        ({"shop": b"x"}, "a file and a folder at once"),
+        ({"shop": b"x"}, "both a file and a folder"),
     ],
 )
 def test_names_that_are_one_on_some_systems_are_refused(
@@ -144,7 +144,7 @@ def test_files_twice_or_out_of_order_are_refused(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Duplicate name"):
         doubled = write_archive([*packed, packed[1]])
     refused(doubled, "twice", tmp_path)
-    refused(write_archive([packed[0], packed[2], packed[1], packed[3]]), "not in order", tmp_path)
+    refused(write_archive([packed[0], packed[2], packed[1], packed[3]]), "not sorted by name", tmp_path)
     refused(write_archive(packed[1:]), "first file is not", tmp_path)
     refused(write_archive([packed[1], packed[0], *packed[2:]]), "first file is not", tmp_path)
     refused(write_archive([]), "first file is not", tmp_path)
@@ -156,7 +156,7 @@ def test_files_and_manifest_must_name_each_other(tmp_path: Path) -> None:
     fewer = {name: data for name, data in FILES.items() if name != "shop/data.bin"}
     refused(bundle_of(fewer, manifest), "in the manifest, but not in the bundle", tmp_path)
     other = {**FILES, "job.py": FILES["job.py"].replace(b"1", b"2")}
-    refused(bundle_of(other, manifest), "not the one that the manifest names", tmp_path)
+    refused(bundle_of(other, manifest), "does not have the SHA-256 in the manifest", tmp_path)
     refused(bundle_of({**FILES, "job.py": b"short"}, manifest), "does not have the size", tmp_path)
 
 
@@ -171,23 +171,23 @@ def edited(**changes: Any) -> bytes:
         (b"", "cannot be read"),
         (b"\xff", "cannot be read"),
         (b"[" * 100_000, "cannot be read"),
-        (b'{"schema": 1, "schema": 1}', "twice"),
+        (b'{"schema": 1, "schema": 1}', "duplicate key"),
         (b"[]", "does not have schema"),
         (edited(schema=2), "does not have schema"),
-        (edited(files={}), "must name 1 to"),
-        (edited(files=[]), "must name 1 to"),
+        (edited(files={}), "must list 1 to"),
+        (edited(files=[]), "must list 1 to"),
         (edited(files={"job.py": {}}), "must have a SHA-256"),
         (edited(files={"job.py": {"sha256": "A" * 64, "size": 1}}), "must have a SHA-256"),
         (edited(files={"job.py": {"sha256": "a" * 64, "size": -1}}), "must have a SHA-256"),
-        (edited(entry=None), "'entry' must be a text"),
+        (edited(entry=None), "'entry' must be a string"),
         (edited(entry="gone.py"), "not among the files"),
         (edited(entry="shop/data.bin"), "not a Python file"),
         (edited(entry="job.py:a/b"), "not the name of a job"),
         (edited(requirements="river"), "must be a list"),
         (edited(requirements=["--index-url=http://example.org"]), "options of pip"),
         (edited(requirements=["a\nb"]), "one line"),
-        (edited(more=1), "not written as Penstock writes it"),
-        (encode_manifest(manifest_of(FILES)) + b" ", "not written as Penstock writes it"),
+        (edited(more=1), "not in the canonical form"),
+        (encode_manifest(manifest_of(FILES)) + b" ", "not in the canonical form"),
     ],
 )
 def test_manifests_that_are_malformed_are_refused(tmp_path: Path, manifest: bytes, reason: str) -> None:
@@ -211,24 +211,24 @@ def patched(offset: int, layout: str, value: int, archive: bytes = GOOD) -> byte
     ("bundle", "reason"),
     [
         (patched(CENTRAL + 8, "<H", 1), "^the file 'shop/data.bin' is encrypted$"),
-        (patched(CENTRAL + 38, "<I", (stat.S_IFLNK | 0o777) << 16), "not marked as a regular file"),
-        (patched(CENTRAL + 38, "<I", (stat.S_IFIFO | 0o600) << 16), "not marked as a regular file"),
-        (patched(CENTRAL + 38, "<I", (stat.S_IFDIR | 0o700) << 16), "not marked as a regular file"),
-        (patched(CENTRAL + 38, "<I", 0), "not marked as a regular file"),
-        (patched(CENTRAL + 10, "<H", 12), "compressed by method 12"),
-        (patched(CENTRAL + 10, "<H", 99), "compressed by method 99"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFLNK | 0o777) << 16), "is not a regular file"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFIFO | 0o600) << 16), "is not a regular file"),
+        (patched(CENTRAL + 38, "<I", (stat.S_IFDIR | 0o700) << 16), "is not a regular file"),
+        (patched(CENTRAL + 38, "<I", 0), "is not a regular file"),
+        (patched(CENTRAL + 10, "<H", 12), "compressed by the unsupported method 12"),
+        (patched(CENTRAL + 10, "<H", 99), "compressed by the unsupported method 99"),
         (patched(CENTRAL + 16, "<I", 1), "damaged: Bad CRC-32"),
         (patched(CENTRAL + 20, "<I", 1), "damaged"),
         (patched(CENTRAL + 42, "<I", 0), "damaged: File name in directory .* differ"),
         (patched(CENTRAL + 42, "<I", 0xFFFFFFF0), "damaged"),
         (patched(LOCAL + 28, "<H", 4), "damaged"),
-        (GOOD + b"\0", "does not end with its own directory"),
-        (GOOD + GOOD, "does not end with its own directory"),
+        (GOOD + b"\0", "does not end with its directory"),
+        (GOOD + GOOD, "does not end with its directory"),
         (b"#!/bin/sh\n" + GOOD, "not a zip file"),
-        (GOOD[:-1], "does not end with its own directory"),
-        (patched(END + 20, "<H", 1) + b"!", "does not end with its own directory"),
+        (GOOD[:-1], "does not end with its directory"),
+        (patched(END + 20, "<H", 1) + b"!", "does not end with its directory"),
         (b"", "not a zip file"),
-        (b"PK\3\4" + bytes(100), "does not end with its own directory"),
+        (b"PK\3\4" + bytes(100), "does not end with its directory"),
     ],
 )
 def test_archives_that_are_damaged_or_of_another_form_are_refused(
@@ -241,7 +241,7 @@ def test_an_archive_of_the_64_bit_format_is_refused(tmp_path: Path) -> None:
     locator = b"PK\6\7" + bytes(16)
     start, size = struct.unpack_from("<I", GOOD, END + 16)[0], struct.unpack_from("<I", GOOD, END + 12)[0]
     longer = GOOD[:END] + locator + GOOD[END:]
-    refused(patched(len(longer) - 22 + 12, "<I", size + len(locator), longer), "64-bit format", tmp_path)
+    refused(patched(len(longer) - 22 + 12, "<I", size + len(locator), longer), "ZIP64", tmp_path)
     assert start + size == END
 
 
@@ -250,7 +250,7 @@ def test_a_directory_that_is_too_large_is_refused_before_it_is_read(
 ) -> None:
     monkeypatch.setattr(archives, "MOST_FILES", 2)
     monkeypatch.setattr(archives, "LONGEST_NAME", 1)
-    refused(GOOD, "directory is larger than one of 2 files", tmp_path)
+    refused(GOOD, "directory is too large for 2 files", tmp_path)
 
 
 def bomb(size: int, said: int) -> bytes:
@@ -266,7 +266,7 @@ def bomb(size: int, said: int) -> bytes:
 
 def test_bombs_are_refused_by_what_comes_out(tmp_path: Path) -> None:
     refused(bomb(10_000_000, 1000), "damaged: Bad CRC-32", tmp_path)
-    refused(bomb(100, 200), "does not have the size that it states", tmp_path)
+    refused(bomb(100, 200), "does not have its declared size", tmp_path)
 
 
 def test_no_more_of_a_bomb_comes_out_than_it_states() -> None:
@@ -302,7 +302,7 @@ def test_other_tools_archives_are_refused(tmp_path: Path) -> None:
         archive.writestr(MANIFEST, encode_manifest(manifest_of(FILES)))
         for name, data in sorted(FILES.items()):
             archive.writestr(name, data)
-    refused(buffer.getvalue(), "not marked as a regular file", tmp_path)
+    refused(buffer.getvalue(), "is not a regular file", tmp_path)
 
 
 @given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
@@ -385,13 +385,13 @@ def test_a_folder_that_was_changed_or_is_another_is_not_taken(tmp_path: Path) ->
     unpack(GOOD, folder)
     unpack(GOOD, folder)
     (folder / "job.py").write_bytes(b"import evil")
-    with pytest.raises(BundleError, match="it was changed"):
+    with pytest.raises(BundleError, match="differs from the file"):
         unpack(GOOD, folder)
     (folder / "job.py").unlink()
     with pytest.raises(BundleError, match="cannot be read"):
         unpack(GOOD, folder)
     (folder / "job.py").touch()
-    with pytest.raises(BundleError, match=r"penstock-manifest\.json is not the file"):
+    with pytest.raises(BundleError, match=r"penstock-manifest\.json differs from the file"):
         unpack(bundle_of({"job.py": b""}), folder)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/x").touch()

@@ -76,7 +76,7 @@ def test_a_folder_that_is_damaged_is_the_nodes_trouble_and_not_the_bundles(bundl
     with pytest.raises(BundleAccessError, match="is damaged"):
         find_entry(bundle, "shop/orders.py")
     (bundle / MANIFEST).unlink()
-    with pytest.raises(BundleAccessError, match="no unpacked bundle"):
+    with pytest.raises(BundleAccessError, match="not an unpacked bundle"):
         find_entry(bundle, "shop/orders.py")
 
 

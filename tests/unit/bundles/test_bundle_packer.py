@@ -156,14 +156,14 @@ def test_what_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
 def test_entries_that_are_missing_or_wrong_are_refused(tmp_path: Path) -> None:
     write(tmp_path, {"job.py": "", "data.csv": ""})
     for entry, reason in {
-        None: "say which file",
+        None: "name the file in it",
         "gone.py": "not among the files",
         "data.csv": "not a Python file",
         "job.py:a b": "not the name of a job",
     }.items():
         with pytest.raises(BundleError, match=reason):
             pack(tmp_path, entry=entry)
-    with pytest.raises(BundleError, match="no other file"):
+    with pytest.raises(BundleError, match="contains only"):
         pack(tmp_path / "job.py", entry="data.csv")
     with pytest.raises(BundleError, match="no file or folder"):
         pack(tmp_path / "gone")

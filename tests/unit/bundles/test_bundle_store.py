@@ -158,7 +158,7 @@ def test_what_was_altered_in_the_store_is_not_given(store: MemoryStore, tmp_path
     with pytest.raises(BundleError, match="signature"):
         BundleStore(store, b"another key").fetch(sha256)
     store.set(path, encode(BundleInfo(sha256, 1 << 40, "", chunks=1 << 30)))
-    with pytest.raises(BundleError, match="more than there can be"):
+    with pytest.raises(BundleError, match="more than the maximum"):
         bundles.fetch(sha256)
     with pytest.raises(BundleError, match="named by their SHA-256"):
         bundles.fetch("../jobs")
@@ -169,7 +169,7 @@ def test_a_large_bundle_is_kept_by_three_supervisors(store: MemoryStore, tmp_pat
     bundles = BundleStore(store, KEY, blobs)
     bundle = bundle_of(tmp_path, MOST_STORED + 1)
     sha256 = sha256_of(bundle)
-    with pytest.raises(BundleError, match="none is up"):
+    with pytest.raises(BundleError, match="none is running"):
         bundles.put(bundle, sign(bundle, KEY), now=1.0)
     assert bundles.info(sha256) is None
     start_nodes(store, "a", "b", "c", "d", "e")
@@ -183,7 +183,7 @@ def test_a_large_bundle_is_kept_by_three_supervisors(store: MemoryStore, tmp_pat
     assert bundles.fetch(sha256) == bundle
     blobs.down.add("http://e")
     store.delete(f"{NODES}/e")
-    with pytest.raises(BundleError, match=r"a: http://a does not answer; c: .*damaged.*; e: it is not up"):
+    with pytest.raises(BundleError, match=r"a: http://a does not answer; c: .*damaged.*; e: not running"):
         bundles.fetch(sha256)
     found = store.get(f"{BUNDLES}/{sha256}")
     assert found is not None

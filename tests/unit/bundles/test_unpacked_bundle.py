@@ -56,7 +56,7 @@ _DAMAGES = pytest.mark.parametrize(
         (_without_a_file, "data.csv cannot be read: No such file"),
         (_with_half_a_file, "orders.py has 3 bytes instead of 6"),
         (_with_a_link, "data.csv is not a regular file"),
-        (_without_a_manifest, "is no unpacked bundle"),
+        (_without_a_manifest, "is not an unpacked bundle"),
         (_with_an_empty_manifest, "is damaged"),
     ],
 )

@@ -70,7 +70,7 @@ def test_an_update_is_done_when_only_the_new_code_runs() -> None:
 
 def test_an_update_that_was_taken_back_is_not_waited_for() -> None:
     updated = _job("RUNNING", 1.0, 1) | {"spec": {"generation": 2}}
-    with pytest.raises(JobFailedError, match="went back to the code before: it died of its first"):
+    with pytest.raises(JobFailedError, match="returned to its previous code: it died of its first"):
         _awaited(updated, _job("RUNNING", 1.0, 1), generation=2)
 
 

@@ -159,8 +159,8 @@ def test_rows_that_are_lost_are_told(path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "reason"),
     [
-        (Record("ada", (1, 2, 3)), "a row has 3 values, and insert takes 2"),
-        (Record("ada", {"user": 1}), "a row is a tuple, not dict"),
+        (Record("ada", (1, 2, 3)), "a row has 3 values, but insert takes 2"),
+        (Record("ada", {"user": 1}), "a row must be a tuple, not dict"),
     ],
 )
 def test_a_record_without_a_row_is_rejected(path: Path, record: Record, reason: str) -> None:

@@ -102,7 +102,7 @@ def test_two_at_once_hand_a_batch_over_once(staging: Staging) -> None:
     first.join(30)
     second.join(30)
     assert [[record.value for record in records] for records in got] == [["a0", "a1", "a2", "b0", "b1", "b2"]]
-    assert files(staging.folder) == {staging.beside(receipts, DONE)}
+    assert files(staging.folder) == {staging.sibling(receipts, DONE)}
 
 
 def test_nobody_waits_for_ever_for_one_that_is_stopped(staging: Staging) -> None:
@@ -111,11 +111,11 @@ def test_nobody_waits_for_ever_for_one_that_is_stopped(staging: Staging) -> None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         got: list[Record] = []
-        staging.deliver_once(receipts, got.extend, patience=0.02)
+        staging.deliver_once(receipts, got.extend, timeout=0.02)
     finally:
         os.close(descriptor)
     assert len(got) == 6
-    assert files(staging.folder) == {staging.beside(receipts, DONE)}
+    assert files(staging.folder) == {staging.sibling(receipts, DONE)}
 
 
 def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> None:
@@ -127,14 +127,14 @@ def test_a_batch_that_another_takes_meanwhile_is_no_error(staging: Staging) -> N
         for record in records:
             got.append(record.value)
             if record.value == "a2":
-                staging.beside(receipts, DONE).touch()
+                staging.sibling(receipts, DONE).touch()
                 staging.discard(receipts)
 
     descriptor = os.open(staging.paths(receipts)[0], os.O_RDWR)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        staging.deliver_once(receipts, interrupted, patience=0.0)
+        staging.deliver_once(receipts, interrupted, timeout=0.0)
     finally:
         os.close(descriptor)
     assert got == ["a0", "a1", "a2"]
-    assert files(staging.folder) == {staging.beside(receipts, DONE)}
+    assert files(staging.folder) == {staging.sibling(receipts, DONE)}

@@ -184,7 +184,7 @@ def test_files_that_spark_has_written_are_adopted(tmp_path: Path) -> None:
     ("options", "message"),
     [
         ({"format": "csv"}, "format is one of 'parquet', 'json', not 'csv'"),
-        ({"format": "json", "schema": "n int"}, "schema is for Parquet"),
+        ({"format": "json", "schema": "n int"}, "schema is only for Parquet"),
         ({"compression": "rar"}, "compression is one of"),
         ({"key_column": ""}, "key_column takes text"),
         ({"key_column": "a", "ts_column": "a"}, "are both 'a'"),

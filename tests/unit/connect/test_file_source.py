@@ -89,9 +89,9 @@ def test_many_who_look_at_the_same_time_write_each_name_once(tmp_path: Path) -> 
 
     def look() -> None:
         found = FileIndex(tmp_path, "*")
-        while len(found.look()) < len(names):
+        while len(found.update()) < len(names):
             pass
-        seen.append(found.look())
+        seen.append(found.update())
 
     threads = [threading.Thread(target=look) for _ in range(4)]
     for thread in threads:
@@ -109,14 +109,14 @@ def test_a_file_is_found_though_the_folder_was_listed_a_moment_before(tmp_path: 
     now = [1000.0]
     found = FileIndex(tmp_path, "*", clock=lambda: now[0])
     os.utime(tmp_path, (500, 500))
-    found.look()  # makes the index, which changes the folder
+    found.update()  # makes the index, which changes the folder
     os.utime(tmp_path, (500, 500))
-    found.look()
+    found.update()
     write(tmp_path, "a", "1")
     os.utime(tmp_path, (500, 500))  # a file system that cannot tell the two times apart
-    assert found.look() == [], "settled: the folder says that nothing has changed"
+    assert found.update() == [], "settled: the folder says that nothing has changed"
     now[0] += 31
-    assert [file.name for file in found.look()] == ["a"], "and is not believed for ever"
+    assert [file.name for file in found.update()] == ["a"], "and is not believed for ever"
 
 
 def test_a_file_keeps_its_lane_however_batches_are_cut(tmp_path: Path) -> None:

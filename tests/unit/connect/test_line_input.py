@@ -59,8 +59,8 @@ def test_a_steady_trickle_is_not_held_back_for_ever(
     pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = pipe
-    monkeypatch.setattr(line_input, "_PATIENCE", -1.0)
-    monkeypatch.setattr(line_input, "_ready", lambda descriptor: True)
+    monkeypatch.setattr(line_input, "_MAX_DELAY", -1.0)
+    monkeypatch.setattr(line_input, "_has_input", lambda descriptor: True)
     os.write(writer, b"one\n")
     assert next(line_input.batches(reader, 1000)) == [b"one"]
 

@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pyte
     # Its size is known, and not all of its content is there yet.
     monkeypatch.setattr(source, "_check_unchanged", lambda *_: None)
     os.truncate(tmp_path / "lines", 8)
-    with pytest.raises(FolderError, match="has 14 bytes, and only 8 could be read"):
+    with pytest.raises(FolderError, match="has 14 bytes, but only 8 could be read"):
         list(source.read(split))
 
 

@@ -94,20 +94,20 @@ def test_what_is_gone_and_was_never_out_is_told(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restore from a copy that lacks it: before, it was taken for delivered."""
-    monkeypatch.setattr(file_sink, "_PATIENCE", 0.05)
+    monkeypatch.setattr(file_sink, "_RENAME_TIMEOUT", 0.05)
     sink = SINKS[kind](tmp_path)
     sink.prepare()
     before = files(tmp_path)
     receipts = [stage(sink, "job")]
     for path in files(tmp_path) - before:
         path.unlink(missing_ok=True)
-    with pytest.raises((FolderError, LogError), match=r"is gone|is missing"):
+    with pytest.raises((FolderError, LogError), match=r"no longer exists|is missing"):
         sink.commit(0, receipts)
 
 
 @pytest.mark.parametrize("kind", ["file", "function", "http"])
 def test_who_knows_better_can_say_so(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_sink, "_PATIENCE", 0.05)
+    monkeypatch.setattr(file_sink, "_RENAME_TIMEOUT", 0.05)
     sink = SINKS[kind](tmp_path)
     receipts = [stage(sink, "job")]
     for path in files(tmp_path):
@@ -136,7 +136,7 @@ def test_what_is_out_stays_so_whoever_takes_it_away(kind: str, tmp_path: Path) -
 def test_marks_do_not_become_more_and_more(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sink_staging, "_KEPT", 4)
+    monkeypatch.setattr(sink_staging, "_KEPT_MARKS", 4)
     last: list[Any] = []
     for run in range(3):
         sink = SINKS[kind](tmp_path)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from store_support import Calls
+from store_support import Calls, has_stale_nodes
 
 from penstock.coord.coordination_store import (
     DisconnectedError,
@@ -86,10 +86,10 @@ def test_one_change_among_a_thousand_nodes_costs_one_read() -> None:
     for change, expected in costs:
         store.reads.clear()
         change()
-        assert mirror.dirty == bool(expected)
+        assert has_stale_nodes(mirror) == bool(expected)
         mirror.refresh()
         assert store.reads == expected
-        assert not mirror.dirty
+        assert not has_stale_nodes(mirror)
     assert _mirrored(mirror, ["/nodes"]) == _stored(other, ["/nodes"])
 
 
@@ -122,11 +122,11 @@ def test_it_keeps_the_old_copy_and_stays_dirty_while_the_servers_are_away() -> N
     for _ in range(2):
         with pytest.raises(DisconnectedError):
             mirror.refresh()
-        assert mirror.dirty
+        assert has_stale_nodes(mirror)
         assert _mirrored(mirror, ["/jobs"]) == before
     store.reconnect()
     mirror.refresh()
-    assert not mirror.dirty
+    assert not has_stale_nodes(mirror)
     assert _mirrored(mirror, ["/jobs"]) == _stored(other, ["/jobs"])
 
 
@@ -165,7 +165,7 @@ def test_a_change_right_after_a_read_is_not_missed() -> None:
 
     mirror = StoreMirror(Meanwhile(ensemble), ["/jobs"], Calls())
     mirror.refresh()
-    assert mirror.dirty
+    assert has_stale_nodes(mirror)
     mirror.refresh()
     assert mirror.get("/jobs/a") == StoredNode(b"new", 1)
 
@@ -189,12 +189,12 @@ def test_news_of_what_is_gone_or_was_read_since_wake_nobody() -> None:
     assert mirror.get("/jobs/a") == StoredNode(b"new", 0, other.session_id)
     woken = wake.count
     of_the_node()
-    assert not mirror.dirty
+    assert not has_stale_nodes(mirror)
     other.delete("/jobs/a")
     news[4]()
     mirror.refresh()
     news[3]()
-    assert not mirror.dirty
+    assert not has_stale_nodes(mirror)
     assert wake.count == woken + 1
 
 
@@ -275,7 +275,7 @@ def test_other_roots_can_be_followed_later() -> None:
     assert (mirror.children("/workers"), mirror.children("/workers/a")) == (["a"], ["1-1"])
     store.reads.clear()
     mirror.follow(["/workers/b", "/jobs/a"])
-    assert mirror.dirty
+    assert has_stale_nodes(mirror)
     assert mirror.get("/workers/a/1-1") is None
     mirror.refresh()
     assert store.reads == [
@@ -286,7 +286,7 @@ def test_other_roots_can_be_followed_later() -> None:
     ]
     assert (mirror.children("/workers"), mirror.children("/jobs")) == (["b"], ["a"])
     other.set("/workers/a/1-1", b"new")
-    assert (wake.count, mirror.dirty) == (0, False), "it is followed no longer"
+    assert (wake.count, has_stale_nodes(mirror)) == (0, False), "it is followed no longer"
     other.set("/workers/b/1-1", b"new")
     assert wake.count == 1
     mirror.refresh()
@@ -394,7 +394,7 @@ def test_it_becomes_exact_whatever_happened(steps: list[tuple[str, str]]) -> Non
     world.store.reconnect()
     # Once all news have come, it is dirty or exact; and what it reads then is all there is.
     world.deliver()
-    if not world.mirror.dirty:
+    if not has_stale_nodes(world.mirror):
         world.check_exact()
     world.mirror.refresh()
     world.check_exact()

@@ -80,7 +80,7 @@ def test_the_class_path_has_only_what_it_needs(tmp_path: Path) -> None:
 
 
 def test_a_jar_that_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no zookeeper among"):
+    with pytest.raises(SettingError, match="the jar zookeeper is missing"):
         server_command(Path("/java"), tmp_path, Path("/logging"), Path("/zoo.cfg"))
 
 

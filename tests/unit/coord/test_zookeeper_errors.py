@@ -18,7 +18,7 @@ from penstock.coord.coordination_store import (
     Operation,
     StoreError,
 )
-from penstock.coord.zookeeper_errors import refused, translated
+from penstock.coord.zookeeper_errors import transaction_error, translated
 
 
 @pytest.mark.parametrize("kind", sorted(exceptions.EXCEPTIONS.values(), key=repr))
@@ -49,15 +49,15 @@ def test_each_says_what_a_caller_can_act_on(kind: type[Exception], ours: type[St
 def test_the_refused_operation_is_the_one_with_a_reason_of_its_own() -> None:
     operations: list[Operation] = [Create("/a", b""), Check("/epoch", 7), Delete("/b")]
     before, after = exceptions.RolledBackError(), exceptions.RuntimeInconsistency()
-    error = refused(operations, [before, exceptions.BadVersionError(), after])
+    error = transaction_error(operations, [before, exceptions.BadVersionError(), after])
     assert error is not None
     assert error.operation == operations[1]
     assert str(error).startswith("refused to check /epoch at version 7: ")
 
 
 def test_a_transaction_that_was_done_is_not_refused() -> None:
-    assert refused([Create("/a", b""), Check("/a", 0)], ["/a", True]) is None
+    assert transaction_error([Create("/a", b""), Check("/a", 0)], ["/a", True]) is None
 
 
 def test_a_refusal_without_a_reason_is_still_one() -> None:
-    assert refused([Delete("/a")], [exceptions.RolledBackError()]) is not None
+    assert transaction_error([Delete("/a")], [exceptions.RolledBackError()]) is not None

@@ -37,7 +37,7 @@ def test_an_instance_reads_back_as_it_was_and_is_its_owners_alone(tmp_path: Path
 def test_what_says_not_what_to_run_is_named(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         (tmp_path / "instance.json").write_text(text)
-    with pytest.raises(SettingError, match=r"instance\.json does not say what to run"):
+    with pytest.raises(SettingError, match=r"instance\.json is not the configuration of a worker"):
         read_worker_config(tmp_path)
 
 

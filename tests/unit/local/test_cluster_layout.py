@@ -34,8 +34,8 @@ def test_zookeeper_comes_first_and_everybody_has_a_place_of_its_own() -> None:
 
 
 def test_daemons_are_told_all_they_need() -> None:
-    wishes = LayoutOptions(nodes=3, masters=1, cores=4, memory=1024, racks=("left", "right"), port=9000)
-    layout = plan(wishes, CLUSTER, STORAGE, java)
+    requested = LayoutOptions(nodes=3, masters=1, cores=4, memory=1024, racks=("left", "right"), port=9000)
+    layout = plan(requested, CLUSTER, STORAGE, java)
     last = layout.daemons[-1].argv
     options = dict(zip(last[4::2], last[5::2], strict=True))
     assert last[3] == "supervisor"
@@ -68,20 +68,20 @@ def test_an_ensemble_that_runs_already_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "words"),
+    ("requested", "words"),
     [
         (LayoutOptions(nodes=0), "1 to 200 nodes"),
         (LayoutOptions(nodes=201), "1 to 200 nodes"),
         (LayoutOptions(masters=0), "1 to 20 masters"),
         (LayoutOptions(zookeepers=2), "1 or 3 ZooKeeper"),
-        (LayoutOptions(port=80), "ports are counted"),
-        (LayoutOptions(port=65500), "ports are counted"),
+        (LayoutOptions(port=80), "the first port must be"),
+        (LayoutOptions(port=65500), "the first port must be"),
         (LayoutOptions(cores=0), "at least 1 core"),
     ],
 )
-def test_what_cannot_be_is_refused(wishes: LayoutOptions, words: str) -> None:
+def test_what_cannot_be_is_refused(requested: LayoutOptions, words: str) -> None:
     with pytest.raises(SettingError, match=words):
-        plan(wishes, CLUSTER, STORAGE, java)
+        plan(requested, CLUSTER, STORAGE, java)
 
 
 def test_what_was_written_is_read(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_a_missing_log_says_how_to_make_one(command: str) -> None:
 
 def test_mistakes_of_use() -> None:
     run("create", "orders")
-    assert "error: there is a log at" in run("create", "orders", code=1).stderr
+    assert "error: there is already a log at" in run("create", "orders", code=1).stderr
     assert "cannot name a log" in run("create", "../orders", code=1).stderr
     run("append", "orders", "--json", "--key-separator", "=", code=2)
     run("create", "other", "--partitions", "0", code=2)

@@ -45,10 +45,10 @@ def test_create_with_settings() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--fsync", "most"], "error: 'most' is not a level of fsync: choose none, segment, full"),
+        (["--fsync", "most"], "error: 'most' is not an fsync level: choose none, segment, full"),
         (["--bytes", "many"], "error: 'many' is not a size"),
         (["--age", "long"], "error: 'long' is not a duration"),
-        (["--bytes", "0"], "error: retain_bytes is a number of bytes, 1 or more"),
+        (["--bytes", "0"], "error: retain_bytes must be a number of bytes, 1 or more"),
     ],
 )
 def test_settings_that_make_no_sense(options: list[str], complaint: str) -> None:

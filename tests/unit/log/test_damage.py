@@ -171,7 +171,7 @@ def test_stat_sees_torn_and_missing_segments_without_verify(path: Path) -> None:
 )
 def test_a_bad_description_is_an_error(path: Path, text: str) -> None:
     (path / "log.json").write_bytes(text.encode("latin-1"))
-    with pytest.raises(LogError, match="does not describe a log"):
+    with pytest.raises(LogError, match="is not a valid log description"):
         Log.open(path)
 
 

@@ -17,8 +17,8 @@ BATCHES = 300
 
 @pytest.mark.parametrize("consumed", [True, False])
 def test_files_stay_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consumed: bool) -> None:
-    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
-    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_MIN_INTERVAL", 0.0)
+    monkeypatch.setattr(maintenance, "_MAX_TIME_SHARE", 1e9)
     folder = log_folder("out", tmp_path)
     Log.create(folder, PARTITIONS, retain_consumed=consumed, retain_bytes=None if consumed else 30_000)
     sink = LogSink("out", root=tmp_path)

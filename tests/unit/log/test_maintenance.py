@@ -266,8 +266,8 @@ def test_it_is_as_old_as_the_youngest_in_it(log: Log) -> None:
 
 
 def test_who_appends_keeps_the_number_of_files_flat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
-    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_MIN_INTERVAL", 0.0)
+    monkeypatch.setattr(maintenance, "_MAX_TIME_SHARE", 1e9)
     monkeypatch.setattr(maintenance, "_WINDOW", 100)
     log = Log.create(tmp_path / "orders")
     most = 0
@@ -280,8 +280,8 @@ def test_who_appends_keeps_the_number_of_files_flat(tmp_path: Path, monkeypatch:
 
 def test_old_logs_are_merged_only_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A producer of the version that made them may be at work, and knows no lock."""
-    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
-    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_MIN_INTERVAL", 0.0)
+    monkeypatch.setattr(maintenance, "_MAX_TIME_SHARE", 1e9)
     log = Log.create(tmp_path / "orders")
     (log.path / "log.json").write_text('{"format": "penstock.log", "version": 1, "partitions": 1}')
     old = Log.open(log.path)

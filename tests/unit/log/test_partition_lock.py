@@ -35,7 +35,7 @@ def test_who_shares_keeps_the_others_out(path: Path) -> None:
     with (
         PartitionLock("x", path).shared(),
         pytest.raises(LogError, match=r"held .*lock for 0\.01 seconds"),
-        PartitionLock("x", path).exclusive(patience=0.01),
+        PartitionLock("x", path).exclusive(timeout=0.01),
     ):
         pass
 
@@ -44,7 +44,7 @@ def test_who_waits_gets_in(path: Path) -> None:
     entered = threading.Event()
 
     def enter() -> None:
-        with PartitionLock("x", path).exclusive(patience=20):
+        with PartitionLock("x", path).exclusive(timeout=20):
             entered.set()
 
     with PartitionLock("x", path).shared():
@@ -56,7 +56,7 @@ def test_who_waits_gets_in(path: Path) -> None:
 
 
 def test_a_stopped_process_is_named_after_a_while(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_lock, "_PATIENCE", 0.01)
+    monkeypatch.setattr(partition_lock, "_SHARED_TIMEOUT", 0.01)
     with (
         PartitionLock("orders", path).exclusive(),
         pytest.raises(LogError, match=r"log 'orders': another process has held"),
@@ -67,7 +67,7 @@ def test_a_stopped_process_is_named_after_a_while(path: Path, monkeypatch: pytes
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
     with (
-        pytest.raises(LogNotFoundError, match="has the log been deleted"),
+        pytest.raises(LogNotFoundError, match="was the log deleted"),
         PartitionLock("x", tmp_path / "no" / "lock").shared(),
     ):
         pass

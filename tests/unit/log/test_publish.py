@@ -167,7 +167,7 @@ def test_a_segment_that_is_nowhere_is_an_error(log: Log) -> None:
     staged = log.stage(0, [Record(None, 1)])
     since = log.ends()
     assert log.discard_staged(older_than_seconds=-1) == 1
-    with pytest.raises(LogError, match="gone"):
+    with pytest.raises(LogError, match="no longer exists"):
         log.publish([staged], since)
     assert values(log, 0) == ["before"]
 
@@ -184,7 +184,7 @@ def test_a_staged_file_of_another_segment_is_not_published(log: Log) -> None:
     one, two = log.stage(0, [Record(None, 1)]), log.stage(0, [Record(None, 2)])
     folder = log.path / "staging"
     (folder / two.file).replace(folder / one.file)
-    with pytest.raises(LogError, match="not the segment"):
+    with pytest.raises(LogError, match="holds another segment"):
         log.publish([one], log.ends())
 
 

@@ -222,9 +222,9 @@ def test_an_integer_time_becomes_a_float() -> None:
 
 
 def test_an_unknown_form_is_an_error_and_not_data() -> None:
-    with pytest.raises(LogError, match="does not know the value form"):
+    with pytest.raises(LogError, match="does not support the value encoding"):
         tagged_json.loads('{"$future": 1}')
-    with pytest.raises(LogError, match="cannot be read here"):
+    with pytest.raises(LogError, match="cannot decode a value"):
         tagged_json.loads('{"$datetime": ["2026-01-01T00:00:00", 0, "No/Where"]}')
 
 

@@ -172,7 +172,7 @@ def test_readers_hold_deletion_up_until_they_are_forgotten(tmp_path: Path) -> No
     log.forget_reader("slow.in")
     log.retain()
     assert log.begin(0) == 5
-    with pytest.raises(LogError, match=r"no reader 'slow.in': it has 'fast.in'"):
+    with pytest.raises(LogError, match=r"no reader 'slow.in': known readers: 'fast.in'"):
         log.forget_reader("slow.in")
 
 
@@ -190,9 +190,9 @@ def test_a_reader_whose_file_is_torn_has_consumed_nothing(tmp_path: Path) -> Non
 def test_settings_can_be_changed_while_a_producer_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "_SHORTEST", 0.0)
-    monkeypatch.setattr(maintenance, "_SHARE", 1e9)
-    monkeypatch.setattr(maintenance, "_MANY", 1)
+    monkeypatch.setattr(maintenance, "_MIN_INTERVAL", 0.0)
+    monkeypatch.setattr(maintenance, "_MAX_TIME_SHARE", 1e9)
+    monkeypatch.setattr(maintenance, "_SEGMENTS_PER_STEP", 1)
     producer = Log.create(tmp_path / "orders")
     fill(producer, 10)
     assert producer.begin(0) == 0

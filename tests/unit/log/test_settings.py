@@ -112,7 +112,7 @@ def test_every_log_has_an_id_of_its_own(tmp_path: Path) -> None:
 def test_settings_that_were_altered(tmp_path: Path, change: dict[str, object]) -> None:
     file = Log.create(tmp_path / "orders").path / "log.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
-    with pytest.raises(LogError, match="does not describe a log"):
+    with pytest.raises(LogError, match="is not a valid log description"):
         Log.open(tmp_path / "orders")
 
 

@@ -127,14 +127,14 @@ def test_a_cursor_into_the_middle_or_behind_the_end_is_refused(tmp_path: Path) -
     identity = base64.urlsafe_b64decode(cursor)[:6]
     for position in (5, 10_000, 2**48 - 1):
         altered = base64.urlsafe_b64encode(identity + position.to_bytes(6)).decode()
-        with pytest.raises(CursorError, match="does not fit"):
+        with pytest.raises(CursorError, match="does not match"):
             read_lines([file], altered, "a", 10)
 
 
 def test_files_about_other_jobs_hardly_lengthen_a_cursor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_reader, "_MOST_BARREN", 2)
+    monkeypatch.setattr(log_reader, "_MOST_UNUSED", 2)
     files = [tmp_path / str(number) for number in range(20)]
     for number, file in enumerate(files):
         file.write_text(line(number, job="a" if number in (3, 7) else "b", number=number))

@@ -93,7 +93,7 @@ def test_what_a_process_of_spark_prints_outside_of_user_code_stays_where_it_was(
     place: OutputPlace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     vertex: list[str | None] = [None]
-    capture_user_output(place, lambda: vertex[0], whole=False)
+    capture_user_output(place, lambda: vertex[0], whole_process=False)
     print("of spark")
     vertex[0] = "split"
     print("of the user")

@@ -239,7 +239,7 @@ def test_no_output_is_the_same_as_output_of_nothing(place: Path) -> None:
 def test_a_replica_that_lacks_state_commits_nothing_and_stops_when_asked(place: Path) -> None:
     told: Told = []
     one, blueprint = replica(place, 0, Noted(told))
-    blueprint.folders.unwhole.touch()
+    blueprint.folders.state_incomplete.touch()
     blueprint.folders.stop_request.touch()
     with pytest.raises(SupersededError):
         one.settle(offer("a"))

@@ -66,7 +66,8 @@ def test_who_was_away_for_too_long_is_told_so(tmp_path: Path, plans: AgreedPlans
         agreement.commit(Commit(batch, "x", "count~1", 1, {}))
     agreement.forget(3)
     with pytest.raises(
-        ReplicaOutdatedError, match="batch 1 is history for the other replicas: they are at 3"
+        ReplicaOutdatedError,
+        match="batch 1 was removed from the agreement, which begins with batch 3 now",
     ):
         plans.next({"batch": 1}, lambda: {"batch": 2})
 

@@ -166,7 +166,7 @@ def test_what_is_forgotten_is_history_to_one_who_was_paused(tmp_path: Path) -> N
         lambda: paused.committed(3),
         lambda: paused.commit(commit(3, "other")),
     ):
-        with pytest.raises(ReplicaOutdatedError, match="before 4"):
+        with pytest.raises(ReplicaOutdatedError, match="begins with batch 4"):
             attempt()
     assert paused.see(1) == BatchStatus(4)
     assert paused.is_published(1)
@@ -243,7 +243,7 @@ def full_disk() -> Iterator[None]:
 
 
 def test_where_there_is_no_room_to_found_nothing_is_left(tmp_path: Path) -> None:
-    with full_disk(), pytest.raises(JobFailedError, match=r"charter cannot be written: .+: see to the disk"):
+    with full_disk(), pytest.raises(JobFailedError, match=r"charter cannot be written: .+: check the disk"):
         founded(tmp_path)
     assert not list(tmp_path.glob("agreements/count/*"))
 
@@ -265,7 +265,7 @@ def test_where_there_is_no_room_nothing_is_agreed_on(
     agreement = AgreementFolder(place)
     agreement.propose(plan(0))
     before = sorted(place.rglob("*"))
-    with full_disk(), pytest.raises(JobFailedError, match=r"cannot be written: .+: see to the disk"):
+    with full_disk(), pytest.raises(JobFailedError, match=r"cannot be written: .+: check the disk"):
         say(agreement)
     assert sorted(place.rglob("*")) == before
 
@@ -377,7 +377,7 @@ def test_a_cut_file_is_damage(tmp_path: Path, cut: int) -> None:
 
 @pytest.mark.parametrize("name", ["charter", "agreed-000000000000", "members"])
 def test_what_is_missing_is_told(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.replicas.agreement.agreement_folder._PATIENCE", 0.0)
+    monkeypatch.setattr("penstock.replicas.agreement.agreement_folder._FIND_SECONDS", 0.0)
     place = founded(tmp_path)
     (place / name).rename(tmp_path / "elsewhere")
     agreement = AgreementFolder(place)
@@ -385,7 +385,7 @@ def test_what_is_missing_is_told(tmp_path: Path, name: str, monkeypatch: pytest.
         "charter": agreement.charter,
         "members": lambda: agreement.report_progress(ReplicaProgress("count", 0, 1.0)),
     }
-    with pytest.raises(JobFailedError, match="is gone: put it back"):
+    with pytest.raises(JobFailedError, match="is missing: restore it"):
         ask.get(name, lambda: agreement.plan(0))()
 
 

@@ -111,7 +111,7 @@ def test_coming_in(
 
 
 def test_a_place_that_knows_less_than_a_replica_is_refused() -> None:
-    with pytest.raises(JobFailedError, match="has done batch 10, and the shared place knows of none after 9"):
+    with pytest.raises(JobFailedError, match="has run batch 10, but the agreement has no batch after 9"):
         enter(0, 10, YOUNG, {})
 
 

@@ -384,14 +384,14 @@ def test_a_file_that_is_gone_for_good_ends_in_an_error(
     monkeypatch.setattr(replica_catch_up, "_PAUSE", 0.0)
     runner.step()
     (runner.folders.feedback / runner.last.feedback[0]).unlink()
-    with pytest.raises(CopyError, match="changed 50 times"):
+    with pytest.raises(CopyError, match="during each of 50 attempts"):
         copy_snapshot(runner.base, own)
 
 
 def test_one_without_a_batch_or_a_folder_has_nothing_to_copy(runner: Runner, own: JobFolders) -> None:
-    with pytest.raises(CopyError, match="no batch to go on from"):
+    with pytest.raises(CopyError, match="no batch to copy"):
         copy_snapshot(runner.base, own)
-    with pytest.raises(CopyError, match="never begun"):
+    with pytest.raises(CopyError, match="never run"):
         copy_snapshot(runner.base.with_name("job~7"), own)
 
 
@@ -442,8 +442,8 @@ def test_how_far_others_are(runner: Runner) -> None:
 
 def test_one_that_lacks_something_itself_is_not_copied(runner: Runner, own: JobFolders) -> None:
     runner.step()
-    runner.folders.unwhole.touch()
-    with pytest.raises(CopyError, match="lacks what came before"):
+    runner.folders.state_incomplete.touch()
+    with pytest.raises(CopyError, match="lacks the state from before"):
         copy_snapshot(runner.base, own)
 
 
@@ -456,11 +456,11 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: JobFolders)
     assert (entry.state, entry.feedback, entry.receipts) == ({}, [], {})
     assert runner.last.times["pending"]
     assert entry.times == {**runner.last.times, "pending": {}}
-    assert json.loads(own.unwhole.read_text()) == runner.last.times
+    assert json.loads(own.state_incomplete.read_text()) == runner.last.times
     assert own.structure.read_text() == runner.folders.structure.read_text()
     # A whole copy later on makes it whole.
     copy_snapshot(runner.base, own)
-    assert not own.unwhole.exists()
+    assert not own.state_incomplete.exists()
 
 
 def test_who_keeps_nothing_goes_on_after_a_commit(own: JobFolders) -> None:

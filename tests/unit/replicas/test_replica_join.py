@@ -199,7 +199,7 @@ def test_when_nobody_can_be_copied_the_reasons_are_told(world: World) -> None:
     world.agree(60, 90)
     (world.has("job", 85) / "ledger" / f"{85:012d}.json").write_text("{}")
     with pytest.raises(
-        JobFailedError, match=r"job 'job'.*replica 1.*from 59 on.*replica 0: .*85.json is damaged"
+        JobFailedError, match=r"job 'job'.*replica 1.*batch 59 or later.*replica 0: .*85.json is damaged"
     ):
         world.way_in("job~1").go(_look)
 
@@ -219,7 +219,7 @@ def test_an_agreement_that_is_gone_is_not_made_anew(
 ) -> None:
     for other, last in histories.items():
         world.has(other, last)
-    with pytest.raises(JobFailedError, match=f"agreements/job/{LINEAGE} is gone"):
+    with pytest.raises(JobFailedError, match=f"agreements/job/{LINEAGE} is missing"):
         world.way_in(name).go(_look)
 
 
@@ -299,16 +299,16 @@ def test_a_blank_replica_takes_no_state(world: World) -> None:
     world.has("job", 80)
     world.way_in("job~1", blank=True).go(_look)
     assert world.last("job~1") == 80
-    assert world.drawn("job~1").folders.unwhole.exists()
+    assert world.drawn("job~1").folders.state_incomplete.exists()
 
 
 def test_who_begins_with_the_first_batch_lacks_nothing(world: World) -> None:
     """What it began to copy before a crash is of no use to it."""
     world.agree(0, 5)
     folders = world.drawn("job~1").folders
-    folders.unwhole.write_text("{}")
+    folders.state_incomplete.write_text("{}")
     world.way_in("job~1").go(_look)
-    assert not folders.unwhole.exists()
+    assert not folders.state_incomplete.exists()
 
 
 @pytest.mark.parametrize(("stateless", "last"), [(True, 88), (False, 5)])

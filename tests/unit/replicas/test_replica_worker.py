@@ -122,7 +122,7 @@ def test_nobody_is_at_work_before_there_is_an_agreement(tmp_path: Path) -> None:
 def test_who_stands_by_keeps_up_and_then_comes_in_at_once(
     tmp_path: Path, first: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replica_worker, "_KEEP_UP", 0.0)
+    monkeypatch.setattr(replica_worker, "_REFRESH_SECONDS", 0.0)
     replica, place = _settled(tmp_path, ReplicaAssignment(1, runs=False))
     assert replica.stands_by
     replica.refresh_copy(_look)
@@ -225,7 +225,7 @@ def test_who_begins_again_too_often_leaves_it_to_its_supervisor(
     for number in range(MOST_REBUILDS):
         replica.record_rebuild(_stray(number), pace(number))
     if fails:
-        with pytest.raises(JobFailedError, match=r"^replica 1 had to begin again 6 times.*'out', batch 5"):
+        with pytest.raises(JobFailedError, match=r"^replica 1 had to be rebuilt 6 times.*'out', batch 5"):
             replica.record_rebuild(_stray(5), pace(5))
     else:
         replica.record_rebuild(_stray(5), pace(5))
@@ -290,6 +290,6 @@ def test_a_worker_that_knows_of_no_replicas_does_not_decide_alone(tmp_path: Path
     alone = replace(ASSIGNMENT, job="job", membership=None)
     refuse_if_agreed(tmp_path, alone)
     _agreement(tmp_path).create(Charter(0, {}))
-    with pytest.raises(SupersededError, match="the replicas of job 'job' agree"):
+    with pytest.raises(SupersededError, match="job 'job' has replicas now"):
         refuse_if_agreed(tmp_path, alone)
     refuse_if_agreed(tmp_path, replace(alone, fresh=True, forget=3))

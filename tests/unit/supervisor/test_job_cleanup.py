@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 from pathlib import Path
 
 import pytest
+from snapshot_cases import upload
 
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
@@ -59,7 +59,7 @@ class _Node:
 
     def snapshot(self, job: str, revision: int) -> None:
         name = hashlib.sha256(b"entry").hexdigest()
-        self.snapshots.append(job, name, 0, io.BytesIO(b"entry"), 5)
+        upload(self.snapshots, b"entry", 0, 5, name=name, job=job)
         self.snapshots.commit(
             job, Manifest(job, 0, revision, 1, 1, 1.0, (SnapshotFile("ledger/1", name, 5),))
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from store_support import has_stale_nodes
 
 from penstock.cluster.document_codec import decode, encode
 from penstock.cluster.documents import (
@@ -190,7 +191,7 @@ def test_nothing_is_done_about_a_job_of_which_not_all_could_be_read(path: str) -
     world.store.fail_at = ""
     world.supervisor.step(3.0)
     assert world.processes.done == []
-    assert not world.supervisor._mirror._mirror.dirty
+    assert not has_stale_nodes(world.supervisor._mirror._mirror)
 
 
 def test_with_a_leader_that_keeps_no_lists_all_assignments_are_followed() -> None:

@@ -139,7 +139,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Worker, "_start_engine", lambda *_: None)
     monkeypatch.setattr(worker_lifecycle, "_BEAT", 0.01)
     monkeypatch.setattr(worker_lifecycle, "_GOODBYE_SECONDS", 0.1)
-    monkeypatch.setattr(replica_worker, "_KEEP_UP", 0.0)
+    monkeypatch.setattr(replica_worker, "_REFRESH_SECONDS", 0.0)
     yield world
     world.worker.ask_to_stop(15, None)
     world.worker.close()
@@ -245,7 +245,7 @@ def test_a_replica_that_strays_again_and_again_fails(world: World) -> None:
     running = world.run()
     running.wait()
     assert isinstance(running.error, JobFailedError)
-    assert "begin again" in str(running.error)
+    assert "had to be rebuilt" in str(running.error)
     assert len(world.started) == replica_worker.MOST_REBUILDS + 1
 
 

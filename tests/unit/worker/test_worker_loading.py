@@ -124,7 +124,7 @@ def test_what_this_node_lacks_is_a_failure_that_another_node_may_not_have(
 
 @pytest.mark.parametrize(
     ("lost", "said"),
-    [("words_of_bundle.py", "words_of_bundle.py is missing"), (MANIFEST, "no unpacked bundle")],
+    [("words_of_bundle.py", "words_of_bundle.py is missing"), (MANIFEST, "not an unpacked bundle")],
 )
 def test_a_damaged_copy_of_the_bundle_is_a_failure_of_this_node(
     tmp_path: Path, worker: _Worker, lost: str, said: str

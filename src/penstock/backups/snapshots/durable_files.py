@@ -12,44 +12,44 @@ from pathlib import Path
 from penstock.backups.snapshots.snapshot_errors import SnapshotFullError
 from penstock.local_files import sync
 
-_TOGETHER = 8
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_SYNC_THREADS = 8
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def disk_full_errors() -> Iterator[None]:
-    """Say it plainly when a disk is full: raises SnapshotFullError."""
+    """Convert disk-full errors to SnapshotFullError."""
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in _DISK_FULL:
             raise
         where = error.filename or "the disk"
-        raise SnapshotFullError(f"{where} has no room ({error.strerror}): make some") from error
+        raise SnapshotFullError(f"{where}: the disk is full ({error.strerror}): free some space") from error
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder and all above it that are not there, for their owner alone."""
+    """Create a folder and its missing parents, accessible only to their owner."""
     if not folder.is_dir():
         make_private(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def sync_all(paths: Sequence[Path]) -> None:
-    """Bring files or folders to the disk, in no particular order."""
-    if len(paths) <= _TOGETHER:
+    """Flush files or folders to disk, in no particular order."""
+    if len(paths) <= _SYNC_THREADS:
         for path in paths:
             sync(path)
         return
-    # Whoever waits for the disk at the same time is served by the same write of its journal: with a thousand
-    # small files that is twenty times faster than one after the other.
-    with ThreadPoolExecutor(_TOGETHER, thread_name_prefix="sync") as threads:
+    # Concurrent fsyncs share a write of the file system's journal: for a thousand small files that is twenty
+    # times faster than one after the other.
+    with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="sync") as threads:
         for _ in threads.map(sync, paths):
             pass
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file at once by one that only its owner can read, and that a power cut leaves whole."""
+    """Replace a file atomically and durably by one that only its owner can read."""
     staged = path.with_name(f".{path.name}")
     with disk_full_errors():
         try:

@@ -1,4 +1,4 @@
-"""The files of a snapshot under the names of their digests: links to those of a job's home."""
+"""The files of a snapshot, named by their digests: hard links to the files of a job's home."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PIECE = 1 << 20
 
 
 class LinkCache:
-    """A folder of links.
+    """A folder of hard links.
 
-    A link keeps the file it leads to, and with it the number that the file system gave it. As long as the
-    link is there, a file of that number is this file: its digest is known.
+    As long as a link exists, the file system does not reuse the file's inode number. A file of the home with
+    the same inode is therefore the same file, and its digest is known.
     """
 
     def __init__(self, home: Path, folder: Path) -> None:
@@ -27,22 +27,22 @@ class LinkCache:
         self._folder = folder
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._names: dict[int, str] = {}
-        """By the file system's number of a file: the name of its link."""
+        """By inode number: the name of the link."""
         self._sizes: dict[str, int] = {}
         for file in os.scandir(folder):
             self._names[file.inode()] = file.name
-        self.drop_new()  # Their digests were not computed any more.
+        self.drop_new()  # An earlier process ended before it computed their digests.
 
     def file(self, name: str) -> Path:
-        """Return where a file is held."""
+        """Return the path of a held file."""
         return self._folder / name
 
     def open(self, sha256: str) -> BinaryIO:
-        """Open a file that is held."""
+        """Open a held file."""
         return (self._folder / sha256).open("rb")
 
     def hold(self, path: str, inode: int | None = None) -> str:
-        """Hold a file of the home, and return the name of the link; FileNotFoundError when it is gone."""
+        """Link a file of the home and return the link's name; FileNotFoundError if it does not exist."""
         known = self._names.get(inode) if inode is not None else None
         if known is not None:
             return known
@@ -57,7 +57,7 @@ class LinkCache:
         return name
 
     def copy(self, path: str) -> str:
-        """Copy a file of the home that must not get a second name."""
+        """Copy a file of the home that must not get a second link."""
         name = f"{_NEW}{uuid4().hex}"
         descriptor = os.open(self._folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as target, (self._home / path).open("rb") as source:
@@ -65,15 +65,15 @@ class LinkCache:
         self._names[(self._folder / name).stat().st_ino] = name
         return name
 
-    def same(self, path: str, name: str) -> bool:
-        """Whether a file of the home is still the one that is held."""
+    def is_same(self, path: str, name: str) -> bool:
+        """Return whether a file of the home is still the held one."""
         try:
             return (self._home / path).stat().st_ino == (self._folder / name).stat().st_ino
         except FileNotFoundError:
             return False
 
-    def settle(self, name: str) -> tuple[str, int]:
-        """Name a file by its digest; return that and its size."""
+    def digest(self, name: str) -> tuple[str, int]:
+        """Rename a held file to its digest, and return the digest and the size."""
         file = self._folder / name
         if not name.startswith(_NEW):
             if name not in self._sizes:
@@ -83,8 +83,7 @@ class LinkCache:
             sha256 = hashlib.file_digest(content, "sha256").hexdigest()
             status = os.fstat(content.fileno())
         if (self._folder / sha256).exists():
-            # The same content twice. The number of this second file will not be kept from being given to
-            # another one.
+            # Another file has the same content. This one is not held any more, so its inode may be reused.
             del self._names[status.st_ino]
             file.unlink()
         else:
@@ -93,11 +92,11 @@ class LinkCache:
         return sha256, status.st_size
 
     def drop_new(self) -> None:
-        """Let go of what has no digest yet."""
+        """Drop files without a digest."""
         self._drop({name for name in self._names.values() if name.startswith(_NEW)})
 
     def keep_only(self, names: Iterable[str]) -> None:
-        """Let go of everything else."""
+        """Drop all other files."""
         kept = set(names)
         self._drop({name for name in self._names.values() if name not in kept})
 

@@ -1,6 +1,6 @@
-"""The manifests of one job's snapshots that a store keeps: numbered files, each with a checksum.
+"""The manifests of one job's snapshots in a store: numbered files, each with a checksum.
 
-With its manifest a snapshot counts. It is written beside and renamed, after all it names is on the disk.
+The manifest commits a snapshot: it is written atomically after all objects of the snapshot are durable.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NAME = re.compile(r"(\d{1,13})\.json")
 
 @dataclass(frozen=True)
 class StoredManifest:
-    """A manifest as it was written here, and what its objects looked like then."""
+    """A stored manifest, and the stamps of its objects at that time."""
 
     manifest: Manifest
-    prints: Mapping[str, FileStamp]
+    stamps: Mapping[str, FileStamp]
 
 
 class ManifestStore:
@@ -38,7 +38,7 @@ class ManifestStore:
         self._folder = folder
 
     def numbers(self) -> list[int]:
-        """The numbers of all manifests here, newest first, damaged ones included."""
+        """Return the numbers of all manifests, newest first, including damaged ones."""
         try:
             names = os.listdir(self._folder)
         except FileNotFoundError:
@@ -47,16 +47,16 @@ class ManifestStore:
         return sorted((int(match[1]) for match in found if match), reverse=True)
 
     def read(self, number: int) -> StoredManifest:
-        """Read a manifest. Raises ManifestError if it is torn, altered or gone."""
-        written, prints = self._lines(number)
-        manifest = Manifest.from_json(written)
+        """Read a manifest. Raises ManifestError if it is damaged or missing."""
+        encoded, stamps = self._lines(number)
+        manifest = Manifest.from_json(encoded)
         if manifest.number != number:
-            raise ManifestError(f"snapshot {number}: its file is that of another, {manifest.number}")
-        return StoredManifest(manifest, _prints(prints))
+            raise ManifestError(f"snapshot {number}: its file contains snapshot {manifest.number}")
+        return StoredManifest(manifest, _stamps(stamps))
 
-    def names(self, number: int) -> set[str]:
-        """The objects that a snapshot consists of; cheaper than reading it. Raises ManifestError."""
-        return set(_prints(self._lines(number)[1]))
+    def object_names(self, number: int) -> set[str]:
+        """Return the objects of a snapshot, without decoding its manifest. Raises ManifestError."""
+        return set(_stamps(self._lines(number)[1]))
 
     def _lines(self, number: int) -> tuple[bytes, bytes]:
         path = self._path(number)
@@ -67,20 +67,20 @@ class ManifestStore:
         checksum, _, body = content.partition(b"\n")
         if hashlib.sha256(body).hexdigest().encode() != checksum:
             raise ManifestError(f"snapshot {number}: {path} is damaged")
-        written, _, prints = body.partition(b"\n")
-        return written, prints
+        encoded, _, stamps = body.partition(b"\n")
+        return encoded, stamps
 
     def newest(self) -> StoredManifest | None:
-        """The newest manifest that can be read."""
+        """Return the newest manifest that can be read."""
         for number in self.numbers():
             with suppress(ManifestError):
                 return self.read(number)
         return None
 
-    def write(self, manifest: Manifest, prints: Mapping[str, FileStamp]) -> None:
-        """Make a snapshot count."""
-        noted = json.dumps({sha256: list(prints[sha256]) for sha256 in sorted(prints)}).encode()
-        body = manifest.to_json() + b"\n" + noted
+    def write(self, manifest: Manifest, stamps: Mapping[str, FileStamp]) -> None:
+        """Write a manifest durably, which commits its snapshot."""
+        encoded_stamps = json.dumps({sha256: list(stamps[sha256]) for sha256 in sorted(stamps)}).encode()
+        body = manifest.to_json() + b"\n" + encoded_stamps
         path = self._path(manifest.number)
         with disk_full_errors():
             make_private(self._folder)
@@ -89,16 +89,16 @@ class ManifestStore:
                 sync(above)
 
     def remove(self, number: int) -> None:
-        """Forget a snapshot; what it consisted of is for others to remove."""
+        """Remove a manifest; the caller removes its objects."""
         self._path(number).unlink(missing_ok=True)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:012d}.json"
 
 
-def _prints(text: bytes) -> dict[str, FileStamp]:
-    """Read what objects looked like."""
+def _stamps(text: bytes) -> dict[str, FileStamp]:
+    """Decode the stamps of objects."""
     try:
         return {sha256: (size, time) for sha256, (size, time) in json.loads(text).items()}
     except (ValueError, RecursionError, TypeError, AttributeError):
-        raise ManifestError("it does not say what its objects looked like") from None
+        raise ManifestError("the stamps of its objects are not valid") from None

@@ -1,7 +1,7 @@
 """Sends snapshots to the store of another supervisor and fetches them.
 
-The store is asked which objects it lacks; an interrupted transfer resumes from the files on both sides, and
-no byte is sent twice.
+The client asks the store which objects it lacks. An interrupted transfer resumes from the files on both
+sides, so that no byte is sent twice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BLOCK = 1 << 20
 
 
 class Fetch:
-    """Fetches the objects of one snapshot. ``go_on`` raises when no more is wanted."""
+    """Fetches the objects of one snapshot. ``check_not_stopped`` raises to cancel the transfer."""
 
     def __init__(
         self,
@@ -51,35 +51,35 @@ class Fetch:
         base: str,
         into: Path,
         bucket: TokenBucket,
-        go_on: Callable[[], None],
+        check_not_stopped: Callable[[], None],
     ) -> None:
         self._node = node
         self._base = base
         self._into = into
         self._bucket = bucket
-        self._go_on = go_on
-        self._there: set[str] = set()
+        self._check_not_stopped = check_not_stopped
+        self._present: set[str] = set()
         self.moved = 0
-        """How many bytes of objects have come."""
+        """How many bytes of objects have been received."""
 
     def run(self, pieces: Iterable[SnapshotFile]) -> None:
-        """Fetch what is not there."""
+        """Fetch all objects that are not present."""
         with disk_full_errors():
             make_private(self._into)
         wanted = {piece.sha256: piece for piece in pieces}
-        self._there = {name for name in sorted(wanted) if self._has(name)}
-        for name in self._there:
+        self._present = {name for name in sorted(wanted) if self._has(name)}
+        for name in self._present:
             del wanted[name]
         small = [piece for _, piece in sorted(wanted.items()) if piece.size <= SMALL]
         for pack in packs(small):
-            self._go_on()
+            self._check_not_stopped()
             self._fetch_pack(pack)
         for _, piece in sorted(wanted.items()):
-            if piece.sha256 not in self._there:
+            if piece.sha256 not in self._present:
                 self._fetch(piece)
 
     def _has(self, name: str) -> bool:
-        """Whether an object is there from an earlier try. A damaged one is removed."""
+        """Return whether an earlier attempt has fetched an object. A damaged one is removed."""
         path = self._into / name
         try:
             with path.open("rb") as file:
@@ -92,16 +92,16 @@ class Fetch:
 
     def _keep(self, name: str) -> None:
         self._part(name).replace(self._into / name)
-        self._there.add(name)
+        self._present.add(name)
 
     def _fetch_pack(self, pack: list[SnapshotFile]) -> None:
-        """Fetch small objects together. What does not come, or not whole, is asked for by itself later."""
+        """Fetch a pack of small objects. Missing or truncated ones are fetched individually later."""
         body, headers = _json_body({"objects": [piece.sha256 for piece in pack]})
         received = bytearray()
         try:
             with self._node.stream("POST", f"{self._base}/pack", content=body, headers=headers) as answer:
                 for block in answer.iter_raw(self._bucket.block):
-                    self._go_on()
+                    self._check_not_stopped()
                     self._bucket.take(len(block))
                     received += block
                     if len(received) > MOST_BODY:
@@ -110,7 +110,7 @@ class Fetch:
             self._keep_pack(bytes(received))
 
     def _keep_pack(self, received: bytes) -> None:
-        """Keep the objects of a pack up to the first that is cut off or damaged."""
+        """Store the objects of a pack up to the first truncated or invalid one."""
         with suppress(SnapshotDamagedError):
             for each in frames(io.BytesIO(received)):
                 self.moved += len(each.data)
@@ -123,17 +123,17 @@ class Fetch:
         for _ in range(2):
             with disk_full_errors(), _open(self._part(piece.sha256), os.O_APPEND) as file:
                 offset = file.seek(0, os.SEEK_END)
-                right = offset <= piece.size and self._fetch_rest(piece, offset, file)
-            if right:
+                intact = offset <= piece.size and self._fetch_rest(piece, offset, file)
+            if intact:
                 self._keep(piece.sha256)
                 return
             self._part(piece.sha256).unlink(missing_ok=True)
             if offset == 0:
                 break
-        raise SnapshotDamagedError(f"{self._base} has object {piece.sha256} ({piece.path}) damaged")
+        raise SnapshotDamagedError(f"{self._base}: object {piece.sha256} ({piece.path}) is damaged")
 
     def _fetch_rest(self, piece: SnapshotFile, offset: int, file: BinaryIO) -> bool:
-        """Add what is missing to the end of a file; return whether it is the object then."""
+        """Append the rest of an object to a file; return whether its digest is then correct."""
         digest = hashlib.sha256()
         file.seek(0)
         while block := file.read(_BLOCK):
@@ -147,7 +147,7 @@ class Fetch:
                     if length != piece.size - offset or (offset > 0) != (answer.status_code == 206):
                         return False
                     for block in answer.iter_raw(self._bucket.block):
-                        self._go_on()
+                        self._check_not_stopped()
                         self._bucket.take(len(block))
                         file.write(block)
                         digest.update(block)
@@ -172,27 +172,26 @@ def _open(path: Path, flags: int) -> BinaryIO:
     return os.fdopen(descriptor, "r+b")
 
 
-_ROUNDS = 3
-_ASKED = 20_000
-"""Objects in one question."""
+_MAX_ROUNDS = 3
+_OBJECTS_PER_REQUEST = 20_000
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A snapshot that a store has whole now."""
+    """A snapshot that was sent completely."""
 
     number: int
-    """Which the store gave it."""
+    """The number that the store assigned to it."""
     bytes_sent: int
-    """In the bodies of all requests, the manifest's included."""
+    """The size of all request bodies, including the manifest."""
     objects: int
-    """Those that had to be sent."""
+    """The number of objects that had to be sent."""
 
 
 class SnapshotClient:
-    """Talks to the store of one supervisor, at most at ``rate`` bytes a second; ``token`` is the node token.
+    """A client of one supervisor's store, limited to ``rate`` bytes a second; ``token`` is the node token.
 
-    It connects when it is used first. It is for one thread at a time.
+    It connects on first use. Only one thread may use it at a time.
     """
 
     def __init__(
@@ -209,52 +208,52 @@ class SnapshotClient:
         self._node = NodeClient(token, connect=timeout, timeout=timeout)
         self._bucket = TokenBucket(rate, clock=clock, sleep=sleep)
         self.fetched = 0
-        """Bytes of objects that have ever come."""
+        """Bytes of objects received by all calls."""
         self._sent = 0
-        """Bytes of all bodies that were sent."""
-        self._there: set[str] = set()
-        """The objects of the snapshot that the store has kept last: it need not be asked for them."""
+        """Bytes of all request bodies sent."""
+        self._present: set[str] = set()
+        """The objects of the last committed snapshot, which the store is known to have."""
 
     def send(
         self, manifest: Manifest, open_piece: Callable[[SnapshotFile], BinaryIO], stop: Event | None = None
     ) -> Sent:
-        """Send what the store lacks of a snapshot, and have it count.
+        """Send the objects of a snapshot that the store lacks, and commit the snapshot.
 
         ``open_piece`` opens a file of it for reading. Raises NodeRequestError, TransferStoppedError
-        when ``stop`` is set meanwhile, and what ``open_piece`` raises. After each of these it can be called
-        again, and goes on.
+        when ``stop`` is set meanwhile, and what ``open_piece`` raises. After any of these, another call
+        resumes the transfer.
         """
         before = self._sent
         pieces = {piece.sha256: piece for piece in manifest.pieces}
         objects = 0
-        for attempt in range(_ROUNDS):
-            asked = [piece for name, piece in sorted(pieces.items()) if name not in self._there]
-            lacking = self._missing(manifest.job, asked)
+        for attempt in range(_MAX_ROUNDS):
+            unknown = [piece for name, piece in sorted(pieces.items()) if name not in self._present]
+            lacking = self._missing(manifest.job, unknown)
             self._send_small(manifest.job, [pieces[name] for name in lacking], open_piece, stop)
             for name, offset in sorted(lacking.items()):
                 if pieces[name].size > SMALL:
                     self._send_large(manifest.job, pieces[name], offset, open_piece, stop)
             objects += len(lacking)
-            go_on(stop)
+            check_not_stopped(stop)
             try:
                 number = self._commit(manifest)
             except NodeRequestError as error:
-                self._there.clear()
-                if error.status != 409 or attempt == _ROUNDS - 1:
+                self._present.clear()
+                if error.status != 409 or attempt == _MAX_ROUNDS - 1:
                     raise
                 continue
-            self._there = set(pieces)
+            self._present = set(pieces)
             break
         return Sent(number, self._sent - before, objects)
 
     def fetch(self, job: str, manifest: Manifest, into: Path, stop: Event | None = None) -> int:
-        """Fetch a snapshot's objects into a folder, each under its SHA-256; return how many bytes came.
+        """Fetch a snapshot's objects into a folder, named by SHA-256; return the number of bytes received.
 
-        What is there already is not fetched again; what is there in part (``.part``) is continued. Raises
-        SnapshotMissingError or SnapshotDamagedError when the store does not have it whole, NodeRequestError,
-        and TransferStoppedError.
+        Objects already present are not fetched again, and partial ones (``.part``) are resumed. Raises
+        SnapshotMissingError or SnapshotDamagedError when the store does not have all objects intact,
+        NodeRequestError, and TransferStoppedError.
         """
-        fetch = Fetch(self._node, self._base(job), into, self._bucket, lambda: go_on(stop))
+        fetch = Fetch(self._node, self._base(job), into, self._bucket, lambda: check_not_stopped(stop))
         try:
             fetch.run(manifest.pieces)
         finally:
@@ -262,23 +261,22 @@ class SnapshotClient:
         return fetch.moved
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
-        """Return the snapshots that the store has, as SnapshotStore.manifests does. Raises
-        NodeRequestError."""
-        asked = {"before": before, "limit": limit}
-        params = {name: number for name, number in asked.items() if number is not None}
+        """Return the store's snapshots like SnapshotStore.manifests. Raises NodeRequestError."""
+        given = {"before": before, "limit": limit}
+        params = {name: number for name, number in given.items() if number is not None}
         answer = self._node.read_json("GET", f"{self._base(job)}/manifests", params=params)
         try:
             manifests, damaged = answer["manifests"], [str(reason) for reason in answer["damaged"]]
             read = tuple(Manifest.from_json(text.encode()) for text in manifests)
         except (TypeError, KeyError, AttributeError, ManifestError) as error:
             raise NodeRequestError(
-                f"{self.url} answered no list of snapshots: {error}", again=False
+                f"{self.url} returned an invalid list of snapshots: {error}", again=False
             ) from None
         return Listed(read, tuple(damaged))
 
     def forget(self, job: str, *, revision: int, attempt: int) -> None:
-        """Have a job's snapshots removed, unless a later worker has sent one. Raises NodeRequestError."""
-        self._there.clear()
+        """Remove a job's snapshots, unless a later worker has sent one. Raises NodeRequestError."""
+        self._present.clear()
         worker = {"revision": revision, "attempt": attempt}
         self._node.read_json("DELETE", self._base(job), params=worker)
 
@@ -294,12 +292,12 @@ class SnapshotClient:
 
     def _missing(self, job: str, pieces: list[SnapshotFile]) -> dict[str, int]:
         lacking: dict[str, int] = {}
-        for first in range(0, len(pieces), _ASKED):
-            sizes = {piece.sha256: piece.size for piece in pieces[first : first + _ASKED]}
+        for first in range(0, len(pieces), _OBJECTS_PER_REQUEST):
+            sizes = {piece.sha256: piece.size for piece in pieces[first : first + _OBJECTS_PER_REQUEST]}
             answer = self._ask(f"{self._base(job)}/missing", {"objects": sizes})
             found = answer.get("missing") if isinstance(answer, dict) else None
             if not isinstance(found, dict):
-                raise NodeRequestError(f"{self.url} did not answer what it lacks", again=False)
+                raise NodeRequestError(f"{self.url} returned an invalid list of missing objects", again=False)
             lacking |= {name: _offset(offset, sizes[name]) for name, offset in found.items() if name in sizes}
         return lacking
 
@@ -308,7 +306,7 @@ class SnapshotClient:
         number = answer.get("number") if isinstance(answer, dict) else None
         if type(number) is not int:
             raise NodeRequestError(
-                f"{self.url} did not answer which number it gave the snapshot", again=False
+                f"{self.url} did not return the number of the committed snapshot", again=False
             )
         return number
 
@@ -348,11 +346,11 @@ class SnapshotClient:
         return self._node.read_json("POST", url, content=body, headers=headers)
 
     def _paced(self, blocks: Iterator[bytes], stop: Event | None) -> Iterator[bytes]:
-        """Yield blocks in small parts, each when the rate allows it."""
+        """Yield blocks in small parts, delayed by the rate limit."""
         for block in blocks:
             for first in range(0, len(block), self._bucket.block):
                 part = block[first : first + self._bucket.block]
-                go_on(stop)
+                check_not_stopped(stop)
                 self._bucket.take(len(part))
                 yield part
                 self._sent += len(part)
@@ -362,14 +360,14 @@ class SnapshotClient:
 
 
 def _checked_url(url: str) -> str:
-    """Return where a supervisor answers. Raises NodeRequestError if this cannot be such an address."""
+    """Validate a supervisor's URL and return it. Raises NodeRequestError."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme == "http" and bool(parts.hostname) and (parts.port or 1) > 0
     except ValueError:
         valid = False
     if not valid or parts.path.strip("/") or parts.query or "@" in parts.netloc:
-        raise NodeRequestError(f"{url!r} is not where a supervisor answers: http://HOST:PORT", again=False)
+        raise NodeRequestError(f"{url!r} is not a supervisor's URL: use http://HOST:PORT", again=False)
     return f"http://{parts.netloc}"
 
 
@@ -377,8 +375,8 @@ def _json_body(content: object) -> tuple[bytes, dict[str, str]]:
     return compress_json(content), {"Content-Type": "application/json", "Content-Encoding": "deflate"}
 
 
-def go_on(stop: Event | None) -> None:
-    """Raise TransferStoppedError if no more is wanted."""
+def check_not_stopped(stop: Event | None) -> None:
+    """Raise TransferStoppedError if ``stop`` is set."""
     if stop is not None and stop.is_set():
         raise TransferStoppedError("the transfer of this snapshot was cancelled")
 
@@ -391,7 +389,7 @@ def _read(piece: SnapshotFile, open_piece: Callable[[SnapshotFile], BinaryIO]) -
     with open_piece(piece) as file:
         data = file.read(piece.size + 1)
     if len(data) != piece.size:
-        raise SnapshotError(f"{piece.path} is not what it was: {len(data)} bytes instead of {piece.size}")
+        raise SnapshotError(f"{piece.path} has changed: it has {len(data)} bytes instead of {piece.size}")
     return data
 
 
@@ -400,6 +398,6 @@ def _blocks(file: BinaryIO, piece: SnapshotFile, offset: int) -> Iterator[bytes]
     while left:
         block = file.read(min(left, 1 << 20))
         if not block:
-            raise SnapshotError(f"{piece.path} is not what it was: it ends {left} bytes early")
+            raise SnapshotError(f"{piece.path} has changed: it ends {left} bytes early")
         left -= len(block)
         yield block

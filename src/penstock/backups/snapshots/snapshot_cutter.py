@@ -1,7 +1,7 @@
 """Takes a snapshot of a running job without stopping it.
 
-Links what the newest ledger entry names and all published segments, and starts over if the ledger has moved
-on meanwhile.
+Hard-links the files of the newest ledger entry and all published segments, and starts over if the ledger has
+advanced meanwhile.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ from penstock.log.partition_lock import PartitionLock
 from penstock.log.segment import SegmentDamageError, read_header
 
 
-class Counts:
-    """How many records are in segments, each looked at once."""
+class RecordCounts:
+    """Reads and caches the number of records in segments."""
 
     def __init__(self) -> None:
         self._known: dict[str, int | None] = {}
 
-    def of(self, file: Path) -> int | None:
+    def count(self, file: Path) -> int | None:
         """Return the number of records in a segment; None when its header is damaged."""
         name = file.name
         if name not in self._known:
             try:
                 self._known[name] = read_header(file)[0].count
             except SegmentDamageError:
-                # Damage is for who reads it to tell: a copy of it is no worse.
+                # Copy a damaged segment as it is: its reader reports the damage.
                 self._known[name] = None
         return self._known[name]
 
     def keep_only(self, names: set[str]) -> None:
-        """Forget all others."""
+        """Drop all other entries."""
         self._known = {name: count for name, count in self._known.items() if name in names}
 
 
 def gapless(starts: Sequence[int], counts: Mapping[int, int | None]) -> list[int] | None:
-    """Return the segments that make up a partition, by where they begin; None when some are missing.
+    """Return the start positions of the segments of a partition; None when there is a gap between them.
 
-    Those whose records an earlier, longer one has are left out: compaction is about to take them away.
+    Segments whose records an earlier, longer one contains are left out: compaction is about to remove them.
 
     >>> gapless([5, 8, 10], {5: 3, 8: 2, 10: 1}), gapless([5, 8, 10], {5: 5, 8: 2, 10: 1})
     ([5, 8, 10], [5, 10])
@@ -61,7 +61,7 @@ def gapless(starts: Sequence[int], counts: Mapping[int, int | None]) -> list[int
     """
     kept: list[int] = []
     reach: int | None = None
-    """Where the next one must begin; None where that is not known."""
+    """The position at which the next segment must begin; None if unknown."""
     for start in starts:
         count = counts[start]
         if reach is not None and count is not None and start < reach and start + count <= reach:
@@ -73,33 +73,33 @@ def gapless(starts: Sequence[int], counts: Mapping[int, int | None]) -> list[int
     return kept
 
 
-_TRIES = 20
+_MAX_ATTEMPTS = 20
 _SUFFIX = ".seg"
 
 
 class CutError(SnapshotError):
-    """No snapshot can be taken now. The job is not hurt, and a later try may do better."""
+    """No snapshot can be taken now. The job is not affected; retry later."""
 
 
 class _ChangedError(Exception):
-    """Something happened meanwhile that does not fit what is held already: begin again."""
+    """The job has changed in a way that is inconsistent with the files held so far: start over."""
 
 
 class SnapshotCutter:
-    """Takes snapshots of one job's home; what they consist of is held in a folder beside it.
+    """Takes snapshots of one job's home, whose files are held in a folder beside it.
 
-    The files there are named by their digests, and are links to those of the home, so that neither a copy nor
-    a digest is made twice. Only the files of the last snapshot are kept.
+    The held files are named by their digests and are hard links to the files of the home, so that no file is
+    copied and no digest is computed twice. Only the files of the last snapshot are kept.
     """
 
     def __init__(self, home: Path, job: str, into: Path) -> None:
         self._home = home
         self._job = job
         self._held = LinkCache(home, into)
-        self._counts = Counts()
+        self._counts = RecordCounts()
 
-    def distrust(self) -> None:
-        """Compute all digests again with the next snapshot, because one was found wrong."""
+    def invalidate(self) -> None:
+        """Discard all held files, so that the next snapshot computes their digests again."""
         self._held.keep_only(())
 
     def open(self, piece: SnapshotFile) -> BinaryIO:
@@ -109,18 +109,20 @@ class SnapshotCutter:
     def cut(
         self, *, number: int, revision: int, attempt: int, before: Manifest | None, now: float
     ) -> Manifest | None:
-        """Take a snapshot of what a worker has done so far; None when nothing has changed since one before.
+        """Take a snapshot of a worker's data; None when it equals the snapshot ``before``.
 
         Raises CutError when that is not possible now.
         """
         own = f"cluster-jobs/{self._job}/{Claim(revision, attempt).name}"
         try:
-            for _ in range(_TRIES):
+            for _ in range(_MAX_ATTEMPTS):
                 with suppress(_ChangedError):
                     batch, pieces = _Cut(self._home, own, self._held, self._counts).take()
                     break
             else:
-                raise CutError(f"job {self._job!r} changed {_TRIES} times while a snapshot of it was taken")
+                raise CutError(
+                    f"job {self._job!r} changed {_MAX_ATTEMPTS} times while a snapshot of it was taken"
+                )
         except OSError as error:
             raise CutError(f"no snapshot of job {self._job!r} can be taken: {error}") from error
         except CutError:
@@ -139,21 +141,21 @@ class SnapshotCutter:
 
 
 class _Cut:
-    """One try."""
+    """One attempt to take a snapshot."""
 
-    def __init__(self, home: Path, own: str, held: LinkCache, counts: Counts) -> None:
+    def __init__(self, home: Path, own: str, held: LinkCache, counts: RecordCounts) -> None:
         self._home = home
         self._own = own
         self._held = held
         self._counts = counts
         self._ledger = Ledger(home / own / "ledger")
         self._files: dict[str, str] = {}
-        """By path: under which name it is held."""
+        """By path: the name under which the file is held."""
         self._partitions: dict[str, list[tuple[int, str]]] = {}
-        """By path: where each segment begins, and its path."""
+        """By folder of a partition: the start position and path of each segment."""
 
     def take(self) -> tuple[int, tuple[SnapshotFile, ...]]:
-        """Return the last batch of a snapshot, and its files."""
+        """Hold all files of the snapshot; return its last batch and its files."""
         batch = self._newest()
         entry = self._hold_entry(batch) if batch >= 0 else None
         if entry is not None:
@@ -161,15 +163,15 @@ class _Cut:
         self._hold_notes(entry)
         staged = self._hold_staged(entry)
         logs = self._hold_logs()
-        if self._newest() != batch or self._gone(staged) or self._logs() != logs:
+        if self._newest() != batch or self._any_missing(staged) or self._logs() != logs:
             raise _ChangedError
-        if entry is not None and not self._held.same(self._entry(batch), self._files[self._entry(batch)]):
-            raise _ChangedError  # It was said in other words, as for another number of buckets.
-        return batch, self._settle()
+        if entry is not None and not self._held.is_same(self._entry(batch), self._files[self._entry(batch)]):
+            raise _ChangedError  # The entry was rewritten, as for another number of buckets.
+        return batch, self._digest_files()
 
     def _newest(self) -> int:
         if not (self._home / self._own / "ledger").is_dir():
-            raise CutError(f"{self._home / self._own} is gone: another worker has taken the job over")
+            raise CutError(f"{self._home / self._own} does not exist: another worker has taken over the job")
         return self._ledger.latest_batch()
 
     def _entry(self, batch: int) -> str:
@@ -210,7 +212,7 @@ class _Cut:
         return found
 
     def _hold_notes(self, entry: LedgerEntry | None) -> None:
-        """Hold what a job has noted of itself: a batch that it must not begin twice, and its structure."""
+        """Hold the job's own records: its intent (a batch that must not begin twice) and its structure."""
         intent = f"{self._own}/ledger/intent"
         if (self._home / intent).exists():
             self._hold(intent)
@@ -218,9 +220,9 @@ class _Cut:
             self._hold(f"{self._own}/job.json")
 
     def _hold_staged(self, entry: LedgerEntry | None) -> list[str]:
-        """Hold what an entry names and is not out, and return its paths; and marks of what is.
+        """Hold the staged files of an entry and return their paths; also hold marks of delivered batches.
 
-        Segments are copied: who finds a staged one with a second name takes it for published.
+        Segments are copied, not linked: a staged segment with a second link counts as published.
         """
         if entry is None:
             return []
@@ -232,11 +234,11 @@ class _Cut:
             if file.name in named
         ]
         for path in segments:
-            self._files[path] = self._copied(path)
+            self._files[path] = self._copy(path)
         return segments + self._hold_waiting(entry)
 
     def _hold_waiting(self, entry: LedgerEntry) -> list[str]:
-        """Hold files in which records wait until they are handed over, and what is noted beside them."""
+        """Hold the staged records of sinks that deliver from the driver, and the marks beside them."""
         named = {Path(STAGED) / name for name in _waiting(entry)}
         stems = {path.with_suffix("") for path in named}
         found = [
@@ -249,12 +251,12 @@ class _Cut:
             self._hold(str(path))
         return [str(path) for path in found if path in named]
 
-    def _gone(self, staged: Sequence[str]) -> bool:
-        """Whether a segment was published meanwhile: it might not be among those that are held."""
+    def _any_missing(self, staged: Sequence[str]) -> bool:
+        """Return whether a segment was published meanwhile, so that it may not be among the held ones."""
         return not all((self._home / path).exists() for path in staged)
 
     def _logs(self) -> dict[str, int]:
-        """Return the logs of the job by name, each with what tells it from another of that name."""
+        """Return the inode of each log's description by name: it identifies the log, like an id."""
         found = {}
         for folder in self._list("logs"):
             with suppress(FileNotFoundError, NotADirectoryError):
@@ -273,21 +275,21 @@ class _Cut:
         return logs
 
     def _hold_partition(self, log: str, folder: str) -> None:
-        """Hold all segments of a partition, so that none is removed meanwhile."""
+        """Hold all segments of a partition, under its shared lock so that none is removed meanwhile."""
         with PartitionLock(log, self._home / folder / log_description.LOCK).shared():
             found = [file for file in self._list(folder) if _is_segment(file.name)]
             for file in found:
                 self._hold(f"{folder}/{file.name}", file.inode())
         self._partitions[folder] = sorted((int(f.name[:-4]), f"{folder}/{f.name}") for f in found)
 
-    def _settle(self) -> tuple[SnapshotFile, ...]:
-        """Give everything that is held the name of its digest, and see that nothing is missing."""
-        # One link may stand for several paths, where a restored home has them from one file.
-        settled = {name: self._held.settle(name) for name in sorted(set(self._files.values()))}
-        pieces = {path: SnapshotFile(path, *settled[name]) for path, name in self._files.items()}
+    def _digest_files(self) -> tuple[SnapshotFile, ...]:
+        """Rename all held files to their digests, and check that no segment is missing."""
+        # Several paths may share one link: a restored home can contain hard links to the same file.
+        digests = {name: self._held.digest(name) for name in sorted(set(self._files.values()))}
+        pieces = {path: SnapshotFile(path, *digests[name]) for path, name in self._files.items()}
         for segments in self._partitions.values():
             files = {start: self._held.file(pieces[path].sha256) for start, path in segments}
-            kept = gapless(sorted(files), {start: self._counts.of(file) for start, file in files.items()})
+            kept = gapless(sorted(files), {start: self._counts.count(file) for start, file in files.items()})
             if kept is None:
                 raise _ChangedError
             for start, path in segments:
@@ -301,7 +303,7 @@ class _Cut:
         except FileNotFoundError:
             raise _ChangedError from None
 
-    def _copied(self, path: str) -> str:
+    def _copy(self, path: str) -> str:
         try:
             return self._held.copy(path)
         except FileNotFoundError:
@@ -316,7 +318,7 @@ class _Cut:
 
 
 def _segments(entry: LedgerEntry) -> Iterator[str]:
-    """Return the files that the receipts of an entry name."""
+    """Yield the staged segments in the receipts of an entry."""
     for receipts in entry.receipts.values():
         for receipt in receipts:
             if isinstance(receipt, dict):
@@ -325,7 +327,7 @@ def _segments(entry: LedgerEntry) -> Iterator[str]:
 
 
 def _waiting(entry: LedgerEntry) -> Iterator[str]:
-    """Return the files in which records of an entry wait until they are handed over."""
+    """Yield the files in the receipts of an entry whose records the driver delivers."""
     for receipts in entry.receipts.values():
         for receipt in receipts:
             if isinstance(receipt, dict) and receipt.get("marked"):

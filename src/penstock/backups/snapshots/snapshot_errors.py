@@ -1,6 +1,6 @@
-"""The errors of snapshots, with what the caller needs to react.
+"""The errors of snapshots, with the facts that callers need to handle them.
 
-Which objects are missing, from which offset to resume, whether to retry.
+Such as the missing objects, or the offset from which to resume.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from penstock.errors import PenstockError
 
 
 class SnapshotError(PenstockError):
-    """A snapshot cannot be taken, kept or restored. The root of all such errors."""
+    """A snapshot cannot be taken, stored or restored. The base class of all such errors."""
 
 
 class ManifestError(SnapshotError):
-    """What should be a manifest is none."""
+    """A manifest is not valid."""
 
 
 class SnapshotNameError(SnapshotError):
-    """That is not the name of a job, or not that of an object, which is a SHA-256."""
+    """The name of a job, or of an object (a SHA-256), is not valid."""
 
 
 class SnapshotMissingError(SnapshotError):
-    """There is no such object or snapshot."""
+    """An object or snapshot does not exist."""
 
 
 class SnapshotSizeError(SnapshotError):
-    """Something is larger than allowed."""
+    """An object is larger than allowed."""
 
 
 class SnapshotDamagedError(SnapshotError):
-    """What is there, or what came, is not what its digest says."""
+    """Stored or received content does not match its digest."""
 
 
 class SnapshotFullError(SnapshotError):
-    """The disk has no room. Nothing that was kept is lost; it can be tried again when there is room."""
+    """The disk is full. Stored snapshots are not affected; retry when there is space."""
 
 
 class SnapshotStaleError(SnapshotError):
-    """A later worker of the job has sent a snapshot: one of an earlier worker is not taken any more."""
+    """A later worker of the job has sent a snapshot, so those of earlier workers are refused."""
 
 
 class SnapshotOffsetError(SnapshotError):
-    """What was sent does not follow what is there; ``held`` bytes are."""
+    """An upload does not continue at the end of the stored data, which has ``held`` bytes."""
 
     def __init__(self, message: str, held: int) -> None:
         self.held = held
@@ -51,7 +51,7 @@ class SnapshotOffsetError(SnapshotError):
 
 
 class SnapshotIncompleteError(SnapshotError):
-    """A snapshot names objects that are not there, or not whole: send those that ``missing`` lists."""
+    """Objects of a snapshot are missing or incomplete: ``missing`` lists those to send."""
 
     def __init__(self, job: str, missing: Iterable[str]) -> None:
         self.job = job
@@ -61,18 +61,18 @@ class SnapshotIncompleteError(SnapshotError):
         )
 
 
-class NoWholeSnapshotError(SnapshotError):
-    """A job's data cannot be restored; ``reasons`` says of each snapshot why not."""
+class NoCompleteSnapshotError(SnapshotError):
+    """A job's data cannot be restored; ``reasons`` has the reason for each snapshot."""
 
     def __init__(self, job: str, place: str, reasons: Sequence[str]) -> None:
         self.job = job
         self.reasons = tuple(reasons)
-        told = "".join(f"\n  - {reason}" for reason in self.reasons) or " there is none"
+        listed = "".join(f"\n  - {reason}" for reason in self.reasons) or " there is none"
         super().__init__(
-            f"{place} has no whole snapshot of job {job!r}:{told}\nNothing was changed. Bring the node that"
-            " has the job's data back, or start the job from scratch (--fresh)"
+            f"{place} has no complete snapshot of job {job!r}:{listed}\nNothing was changed. Start the node"
+            " that has the job's data again, or start the job from scratch (--fresh)"
         )
 
 
 class TransferStoppedError(SnapshotError):
-    """The caller has stopped a transfer. A later one continues where it ended."""
+    """The caller has stopped a transfer. A later transfer resumes it."""

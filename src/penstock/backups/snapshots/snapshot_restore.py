@@ -1,6 +1,6 @@
-"""Makes a job's home from the newest complete snapshot and moves it into place.
+"""Builds a job's home from the newest complete snapshot and moves it into place.
 
-It can be interrupted anywhere and resumed.
+The restore can be interrupted at any point and resumed.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from threading import Event
 
 from penstock.backups.snapshots.durable_files import disk_full_errors, make_private, sync_all, write_durably
-from penstock.backups.snapshots.snapshot_client import SnapshotClient, go_on
+from penstock.backups.snapshots.snapshot_client import SnapshotClient, check_not_stopped
 from penstock.backups.snapshots.snapshot_errors import (
-    NoWholeSnapshotError,
+    NoCompleteSnapshotError,
     SnapshotDamagedError,
     SnapshotMissingError,
 )
@@ -31,13 +31,13 @@ from penstock.log import log_description
 
 
 def make_log_folders(home: Path) -> None:
-    """Make the folders that each log of a home must have."""
+    """Create the folders that each log of a home must have."""
     logs = home / "logs"
     for name in sorted(os.listdir(logs)) if logs.is_dir() else ():
         try:
             numbers = range(log_description.read(logs / name).partitions)
         except LogError:
-            continue  # It is none, or damaged: who opens it will say so.
+            continue  # Not a log, or a damaged one: opening it will report that.
         for folder in (
             log_description.STAGING,
             log_description.READERS,
@@ -53,11 +53,11 @@ _NO_LINKS = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS
 _BLOCK = 1 << 20
 
 Find = Callable[[SnapshotFile], Path]
-"""Says where the object of a piece is."""
+"""Returns the path of a file's object."""
 
 
 def is_immutable(path: str) -> bool:
-    """Whether what a job has at a path of its home is replaced or removed, but never written to again.
+    """Return whether the file at a path of a job's home may be replaced or removed, but is never modified.
 
     >>> is_immutable("logs/in/p00000/00000000000000000120.seg"), is_immutable("logs/in/p00000/.lock")
     (True, False)
@@ -72,18 +72,18 @@ def _is_staged(path: str) -> bool:
 
 
 def build(folder: Path, manifest: Manifest, find: Find) -> None:
-    """Make a folder with what a snapshot consists of, and bring it to the disk.
+    """Create a folder with the files of a snapshot, and flush it to disk.
 
-    Raises SnapshotMissingError or SnapshotDamagedError, which name the file, and leave the folder half made.
+    Raises SnapshotMissingError or SnapshotDamagedError, which name the file; the folder is then incomplete.
     """
     published: dict[str, Path] = {}
-    made, folders = [], {folder}
+    files, folders = [], {folder}
     with disk_full_errors():
         folder.mkdir(mode=0o700)
-        # Segments come before what is staged: a staged one that is published too stays one file with it.
+        # Create segments before staged files: a staged segment that is published is a link to the same file.
         for piece in sorted(manifest.pieces, key=lambda piece: (_is_staged(piece.path), piece.path)):
             target = folder / piece.path
-            made.append(target)
+            files.append(target)
             folders.update(_make_folders(folder, target.parent))
             source = published.get(piece.sha256) if _is_staged(piece.path) else None
             if source is not None:
@@ -94,13 +94,13 @@ def build(folder: Path, manifest: Manifest, find: Find) -> None:
                 published[piece.sha256] = target
         for name in manifest.folders:
             folders.update(_make_folders(folder, folder / name))
-        # All at the end: the disk then writes most of it at once.
-        sync_all(made)
+        # Sync everything at the end, so that the disk can write most of it at once.
+        sync_all(files)
         sync_all(sorted(folders))
 
 
 def _make_folders(top: Path, folder: Path) -> list[Path]:
-    """Make a folder below ``top`` and all between, for their owner alone; return them."""
+    """Create a private folder below ``top`` and its parents up to there; return them."""
     between = [folder, *folder.parents]
     make_private(folder)
     return between[: between.index(top)]
@@ -146,28 +146,28 @@ def _write(descriptor: int, block: bytes) -> None:
 
 
 MARKER = "restored.json"
-"""Beside a home: what it was restored from."""
+"""The file beside a home that records what it was restored from."""
 _BEFORE = ".before-"
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What a job's home was made from."""
+    """What a job's home was restored from."""
 
     revision: int
-    """The revision of the job that left it."""
+    """The revision of the job that made the snapshot."""
     number: int
-    """Of the snapshot."""
+    """The number of the snapshot."""
     batch: int
     """The last batch whose effects are in it; -1 before the first."""
     bytes_moved: int
-    """Over the network, by the try that made it."""
+    """Bytes fetched over the network by the attempt that succeeded."""
     skipped: tuple[str, ...] = ()
-    """Of each newer snapshot that could not be used, why not."""
+    """The reason for each newer snapshot that could not be used."""
 
 
 def needs_restore(home: Path, revision: int) -> bool:
-    """Whether what ``revision`` of a job left behind has still to be restored as ``home``."""
+    """Return whether the data of ``revision`` of a job has still to be restored as ``home``."""
     done = restored(home)
     return done is None or done.revision < revision or not home.is_dir()
 
@@ -177,8 +177,8 @@ def restored(home: Path) -> Restored | None:
     return _read(home.with_name(MARKER))
 
 
-def not_restored(home: Path) -> None:
-    """Have a home restored again that nobody has worked on since it was: there is a newer snapshot."""
+def discard_restore(home: Path) -> None:
+    """Have an unused home restored again, because there is a newer snapshot."""
     home.with_name(MARKER).unlink(missing_ok=True)
 
 
@@ -191,30 +191,30 @@ def restore(
     revision: int,
     stop: Event | None = None,
 ) -> Restored:
-    """Make ``home`` from the newest whole snapshot: of ``local`` if this node keeps it, else by ``client``.
+    """Restore ``home`` from the newest complete snapshot, in ``local`` if given, otherwise by ``client``.
 
-    ``revision`` is the one that left the snapshot. Interrupted anywhere, it can be called again and goes on.
-    Until it is done ``home`` is as it was; the one that was there is ``home.before-REVISION`` then. Raises
-    NoWholeSnapshotError, which has changed nothing, NodeRequestError and TransferStoppedError.
+    ``revision`` is the revision that made the snapshot. A call that was interrupted is resumed by the next
+    one. ``home`` is replaced only at the end; the old one is renamed to ``home.before-REVISION``. Raises
+    NoCompleteSnapshotError, which leaves ``home`` unchanged, NodeRequestError and TransferStoppedError.
     """
     place = home.with_name("restoring")
     ready, built = place / "ready.json", place / home.name
     with disk_full_errors():
         make_private(place)
-    made = _read(ready)
-    if made is None or made.revision != revision or not (built.is_dir() or home.is_dir()):
+    result = _read(ready)
+    if result is None or result.revision != revision or not (built.is_dir() or home.is_dir()):
         ready.unlink(missing_ok=True)
         source = _Source(job, local, client, place / "objects", stop)
-        made = _make(built, revision, source)
-        _note(ready, made)
-    _put_in_place(built, home, revision)
-    _note(home.with_name(MARKER), made)
+        result = _build_newest(built, revision, source)
+        _write_record(ready, result)
+    _replace_home(built, home, revision)
+    _write_record(home.with_name(MARKER), result)
     _clear(home, place)
-    return made
+    return result
 
 
 class _Source:
-    """Where a job's snapshots come from."""
+    """The store that a job's snapshots are read from: local, or through a client."""
 
     def __init__(
         self,
@@ -235,11 +235,11 @@ class _Source:
 
     @property
     def moved(self) -> int:
-        """How many bytes were fetched so far."""
+        """How many bytes have been fetched so far."""
         return self._client.fetched if self._local is None and self._client is not None else 0
 
     def next(self) -> Manifest | None:
-        """The newest snapshot that was not tried yet."""
+        """Return the newest snapshot that was not tried yet."""
         source = self._local if self._local is not None else self._client
         if source is None:
             return None
@@ -251,8 +251,8 @@ class _Source:
         return None
 
     def build(self, folder: Path, manifest: Manifest) -> None:
-        """Make the files of a snapshot. Raises SnapshotMissingError and SnapshotDamagedError."""
-        go_on(self._stop)
+        """Create the files of a snapshot. Raises SnapshotMissingError and SnapshotDamagedError."""
+        check_not_stopped(self._stop)
         shutil.rmtree(folder, ignore_errors=True)
         local = self._local
         if local is not None:
@@ -262,7 +262,7 @@ class _Source:
             build(folder, manifest, lambda piece: self._objects / piece.sha256)
 
 
-def _make(built: Path, revision: int, source: _Source) -> Restored:
+def _build_newest(built: Path, revision: int, source: _Source) -> Restored:
     before = source.moved
     while (manifest := source.next()) is not None:
         try:
@@ -274,11 +274,11 @@ def _make(built: Path, revision: int, source: _Source) -> Restored:
         moved = source.moved - before
         return Restored(revision, manifest.number, manifest.batch, moved, tuple(source.skipped))
     shutil.rmtree(built, ignore_errors=True)
-    raise NoWholeSnapshotError(source.job, source.name, source.skipped)
+    raise NoCompleteSnapshotError(source.job, source.name, source.skipped)
 
 
-def _put_in_place(built: Path, home: Path, revision: int) -> None:
-    """Rename what was made, unless that was done before."""
+def _replace_home(built: Path, home: Path, revision: int) -> None:
+    """Rename the restored folder to ``home``, unless an earlier call did."""
     if not built.is_dir():
         return
     if home.is_dir():
@@ -290,7 +290,7 @@ def _put_in_place(built: Path, home: Path, revision: int) -> None:
 
 
 def _clear(home: Path, place: Path) -> None:
-    """Remove what is of no more use: all but the last of the homes that were set aside."""
+    """Remove the working folder, and all but the latest of the replaced homes."""
     prefix = f"{home.name}{_BEFORE}"
     names = [path.name.removeprefix(prefix) for path in home.parent.iterdir() if path.name.startswith(prefix)]
     for revision in sorted(int(name) for name in names if name.isdigit())[:-1]:
@@ -298,15 +298,15 @@ def _clear(home: Path, place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def _note(path: Path, made: Restored) -> None:
-    write_durably(path, json.dumps(asdict(made), sort_keys=True).encode())
+def _write_record(path: Path, result: Restored) -> None:
+    write_durably(path, json.dumps(asdict(result), sort_keys=True).encode())
 
 
 def _read(path: Path) -> Restored | None:
-    """Read a note; None when there is none, or none that can be understood."""
+    """Read a record; None when there is none or it is not valid."""
     try:
         content = json.loads(path.read_bytes())
-        made = Restored(**{**content, "skipped": tuple(content["skipped"])})
-        return made if type(made.revision) is int else None
+        result = Restored(**{**content, "skipped": tuple(content["skipped"])})
+        return result if type(result.revision) is int else None
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return None

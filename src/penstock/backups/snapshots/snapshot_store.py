@@ -1,8 +1,8 @@
 """The snapshots that a supervisor keeps for other nodes.
 
-Of each job it has a folder with ``objects``, ``parts`` (objects that are still coming) and ``manifests``.
-What is sent is named by its digest, so that what two snapshots share is sent and kept once, and no name of a
-client becomes a path. A snapshot counts when its manifest is there, which is written last.
+Each job has a folder with ``objects``, ``parts`` (unfinished uploads) and ``manifests``. Objects are named by
+their digests, so that objects shared by several snapshots are sent and stored once, and no name given by a
+client becomes a path. The manifest is written last and commits the snapshot.
 """
 
 from __future__ import annotations
@@ -30,35 +30,34 @@ from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.backups.snapshots.transfer_format import frames
 from penstock.setting_values import name_fault
 
-LINGER = 3600.0
-"""Seconds that something stays which was sent for a snapshot that never came."""
+UNREFERENCED_SECONDS = 3600.0
+"""How long an object is kept whose snapshot was never committed."""
 MOST_JOBS = 10_000
-_BLOCK = 1 << 20
-_LEAVING = ".leaving-"
+_REMOVED = ".leaving-"
 
 
 @dataclass(frozen=True)
 class Listed:
-    """The snapshots of a job that a store has."""
+    """The snapshots of a job in a store."""
 
     manifests: tuple[Manifest, ...]
-    """Newest first. Their objects are there unless the disk has lost some."""
+    """Newest first. Their objects exist unless the disk has lost some."""
     damaged: tuple[str, ...] = ()
-    """Of each manifest that cannot be used, why not."""
+    """The reason for each manifest that cannot be used."""
 
 
 class _Job:
-    """What there is of one job."""
+    """The objects and manifests of one job."""
 
     def __init__(self, folder: Path, reserve: int) -> None:
         self.lock = threading.Lock()
         self.objects = Objects(folder, reserve=reserve)
-        self.shelf = ManifestStore(folder / "manifests")
+        self.manifests = ManifestStore(folder / "manifests")
         self.swept = float("-inf")
 
 
 class SnapshotStore:
-    """The snapshots in a folder. One process writes there, from any thread; others may read.
+    """The snapshots in a folder. One process may write there, from any thread; others may read.
 
     >>> import hashlib, tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -67,8 +66,12 @@ class SnapshotStore:
     >>> manifest = Manifest("count", 0, 1, 0, 41, 12.5, (SnapshotFile("ledger/41", name, 5),))
     >>> store.missing("count", manifest.pieces) == {name: 0}
     True
-    >>> store.append("count", name, 0, io.BytesIO(b"entry"), 5), store.commit("count", manifest)
-    (True, 1)
+    >>> with store.receive("count", name, 0, 5) as upload:
+    ...     upload.write(b"entry")
+    ...     upload.finish()
+    True
+    >>> store.commit("count", manifest)
+    1
     >>> [each.batch for each in store.manifests("count").manifests]
     [41]
     """
@@ -89,30 +92,23 @@ class SnapshotStore:
         self._jobs: dict[str, _Job] = {}
 
     def missing(self, job: str, pieces: Iterable[SnapshotFile]) -> dict[str, int]:
-        """Return which objects are to be sent, and of each how many bytes are here already."""
-        objects = self._seen(job).objects
+        """Return the objects to send, each with the number of bytes already received."""
+        objects = self._read_only(job).objects
         sizes = {piece.sha256: piece.size for piece in pieces}
-        lacking = [name for name in sorted(sizes) if (objects.look(name) or (None,))[0] != sizes[name]]
-        return {name: min(objects.held(name), sizes[name]) for name in lacking}
+        lacking = [name for name in sorted(sizes) if (objects.stamp(name) or (None,))[0] != sizes[name]]
+        return {name: min(objects.received(name), sizes[name]) for name in lacking}
 
     def receive(self, job: str, sha256: str, offset: int, size: int) -> ObjectUpload:
-        """Let an object of ``size`` bytes be written from an offset on; to be closed. See Objects.begin."""
+        """Begin to receive an object of ``size`` bytes from an offset on. See Objects.begin."""
         return self._job(job).objects.begin(sha256, offset, size)
 
-    def append(self, job: str, sha256: str, offset: int, data: BinaryIO, size: int) -> bool:
-        """Add to an object of ``size`` bytes what follows ``offset``; return whether it is whole now."""
-        with self.receive(job, sha256, offset, size) as receiving:
-            while block := data.read(_BLOCK):
-                receiving.write(block)
-            return receiving.finish()
-
     def unpack(self, job: str, pack: bytes) -> int:
-        """Keep several small objects, see framing; return how many.
+        """Store the small objects of a pack, see ``transfer_format``; return how many.
 
-        If the pack is cut off, those before the cut are kept. Raises SnapshotDamagedError.
+        If the pack is truncated, the complete objects before that are stored. Raises SnapshotDamagedError.
         """
         objects = self._job(job).objects
-        objects.check_room(len(pack))
+        objects.check_free_space(len(pack))
         count = 0
         for each in frames(io.BytesIO(pack)):
             objects.put(each.sha256, each.data)
@@ -120,64 +116,64 @@ class SnapshotStore:
         return count
 
     def commit(self, job: str, manifest: Manifest) -> int:
-        """Make a snapshot count, all of whose objects were sent; return its number.
+        """Commit a snapshot whose objects have been received; return its number.
 
-        The number is larger than all before. The same snapshot sent twice counts once. Raises
-        SnapshotIncompleteError when objects are missing or damaged, SnapshotStaleError when a later
-        worker of the job has sent one.
+        The number is larger than all earlier ones. Sending the newest snapshot again returns its number.
+        Raises SnapshotIncompleteError when objects are missing or damaged, SnapshotStaleError when a later
+        worker of the job has sent a snapshot.
         """
         own = self._job(job)
         if manifest.job != job:
             raise SnapshotNameError(f"this is a snapshot of {manifest.job!r}, not of {job!r}")
         with own.lock:
-            newest = own.shelf.newest()
+            newest = own.manifests.newest()
             _check_worker(job, newest, manifest.revision, manifest.attempt)
             if newest is not None and replace(manifest, number=newest.manifest.number) == newest.manifest:
                 return newest.manifest.number
-            known = dict(newest.prints) if newest is not None else {}
-            prints = _verified(job, manifest, own.objects, known)
-            own.objects.sync(sorted(name for name in prints if known.get(name) != prints[name]))
-            number = max(manifest.number, 1, *(number + 1 for number in own.shelf.numbers()[:1]))
-            own.shelf.write(replace(manifest, number=number), prints)
-            self._drop(own)
+            known = dict(newest.stamps) if newest is not None else {}
+            stamps = _verified(job, manifest, own.objects, known)
+            own.objects.sync(sorted(name for name in stamps if known.get(name) != stamps[name]))
+            number = max(manifest.number, 1, *(number + 1 for number in own.manifests.numbers()[:1]))
+            own.manifests.write(replace(manifest, number=number), stamps)
+            self._remove_old(own)
         return number
 
     def manifests(self, job: str, *, before: int | None = None, limit: int | None = None) -> Listed:
-        """Return what there is of a job, newest first: those ``before`` a number, ``limit`` at most."""
-        shelf = self._seen(job).shelf
+        """Return a job's snapshots, newest first: at most ``limit``, with numbers below ``before``."""
+        manifests = self._read_only(job).manifests
         found: list[Manifest] = []
         damaged: list[str] = []
-        for number in shelf.numbers():
+        for number in manifests.numbers():
             if before is not None and number >= before:
                 continue
             if limit is not None and len(found) >= limit:
                 break
             try:
-                found.append(shelf.read(number).manifest)
+                found.append(manifests.read(number).manifest)
             except ManifestError as error:
                 damaged.append(str(error))
         return Listed(tuple(found), tuple(damaged))
 
     def open(self, job: str, sha256: str) -> BinaryIO:
         """Open an object; the reader must check its digest. Raises SnapshotMissingError."""
-        return self._seen(job).objects.open(sha256)
+        return self._read_only(job).objects.open(sha256)
 
     def path(self, job: str, sha256: str) -> Path:
-        """Where an object is, if it is here."""
-        return self._seen(job).objects.path(sha256)
+        """Return the path of an object, whether it exists or not."""
+        return self._read_only(job).objects.path(sha256)
 
     def jobs(self) -> list[str]:
-        """The names of all jobs that something is kept of."""
+        """Return the names of all jobs with stored data."""
         if not self._folder.is_dir():
             return []
         return sorted(path.name for path in self._folder.iterdir() if name_fault(path.name) is None)
 
     def forget(self, job: str, *, revision: int, attempt: int) -> None:
-        """Remove all snapshots of a job, at a worker's wish. Raises SnapshotStaleError as commit does."""
+        """Remove all snapshots of a job for a worker. Raises SnapshotStaleError like commit."""
         own = self._job(job)
         with own.lock:
-            _check_worker(job, own.shelf.newest(), revision, attempt)
-            away = self._folder / f"{_LEAVING}{secrets.token_hex(8)}"
+            _check_worker(job, own.manifests.newest(), revision, attempt)
+            away = self._folder / f"{_REMOVED}{secrets.token_hex(8)}"
             try:
                 (self._folder / job).rename(away)
             except FileNotFoundError:
@@ -188,42 +184,42 @@ class SnapshotStore:
         shutil.rmtree(away, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Remove what a crash left. For the process that writes, when it begins."""
+        """Remove what a crash left. The writing process calls this at its start."""
         if self._folder.is_dir():
-            for left in self._folder.glob(f"{_LEAVING}*"):
+            for left in self._folder.glob(f"{_REMOVED}*"):
                 shutil.rmtree(left, ignore_errors=True)
         for job in self.jobs():
             own = self._job(job)
             with own.lock:
-                self._drop(own)
+                self._remove_old(own)
 
-    def _drop(self, own: _Job) -> None:
-        """Remove the oldest snapshots, and what no snapshot consists of any more."""
-        kept, gone = set[str](), set[str]()
-        whole, damaged = 0, False
-        for number in own.shelf.numbers():
+    def _remove_old(self, own: _Job) -> None:
+        """Remove the oldest snapshots, and objects that no snapshot references any more."""
+        kept, removed = set[str](), set[str]()
+        complete, damaged = 0, False
+        for number in own.manifests.numbers():
             try:
-                names = own.shelf.names(number)
+                names = own.manifests.object_names(number)
             except ManifestError:
                 names = None
-            if whole == self._keep:
-                gone |= names or set()
-                own.shelf.remove(number)
+            if complete == self._keep:
+                removed |= names or set()
+                own.manifests.remove(number)
             elif names is None:
                 damaged = True
             else:
                 kept |= names
-                whole += 1
+                complete += 1
         now = self._clock()
-        # A manifest that cannot be read may be readable tomorrow: what it consists of is not known.
-        if now - own.swept >= LINGER and not damaged:
+        # A damaged manifest may become readable again, and its objects are unknown: keep all objects.
+        if now - own.swept >= UNREFERENCED_SECONDS and not damaged:
             own.swept = now
-            gone.update(own.objects.strays(now - LINGER))
-        own.objects.remove(sorted(gone - kept))
-        own.objects.settled(kept)
+            removed.update(own.objects.older_than(now - UNREFERENCED_SECONDS))
+        own.objects.remove(sorted(removed - kept))
+        own.objects.forget_checked(kept)
 
     def _job(self, job: str) -> _Job:
-        """Return what is known of a job, for a change."""
+        """Return a job's data for a change; cached."""
         with self._lock:
             own = self._jobs.get(job)
             if own is None:
@@ -231,18 +227,18 @@ class SnapshotStore:
                     raise SnapshotFullError(
                         f"this node already keeps snapshots of {MOST_JOBS} jobs, the maximum"
                     )
-                own = self._jobs[job] = self._seen(job)
+                own = self._jobs[job] = self._read_only(job)
             return own
 
-    def _seen(self, job: str) -> _Job:
-        """Return what is known of a job, for a read: nothing is kept in memory."""
+    def _read_only(self, job: str) -> _Job:
+        """Return a job's data for a read; not cached."""
         if name_fault(job) is not None:
-            raise SnapshotNameError("this is not the name of a job")
+            raise SnapshotNameError("not a valid job name")
         return _Job(self._folder / job, self._reserve)
 
 
 def _check_worker(job: str, newest: StoredManifest | None, revision: int, attempt: int) -> None:
-    """Refuse a worker whose successor has already sent a snapshot."""
+    """Raise SnapshotStaleError for a worker whose successor has already sent a snapshot."""
     if newest is None:
         return
     last = newest.manifest
@@ -256,16 +252,16 @@ def _check_worker(job: str, newest: StoredManifest | None, revision: int, attemp
 def _verified(
     job: str, manifest: Manifest, objects: Objects, known: dict[str, FileStamp]
 ) -> dict[str, FileStamp]:
-    """Return what a snapshot's objects look like, all of which are whole. Raises SnapshotIncompleteError."""
-    prints: dict[str, FileStamp] = {}
+    """Return the stamps of a snapshot's objects. Raises SnapshotIncompleteError unless all are intact."""
+    stamps: dict[str, FileStamp] = {}
     lacking: list[str] = []
     for name, size in sorted({(piece.sha256, piece.size) for piece in manifest.pieces}):
-        seen = objects.look(name)
-        trusted = seen is not None and seen in (objects.checked.get(name), known.get(name))
-        if seen is None or seen[0] != size or not (trusted or objects.is_right(name)):
+        stamp = objects.stamp(name)
+        trusted = stamp is not None and stamp in (objects.checked.get(name), known.get(name))
+        if stamp is None or stamp[0] != size or not (trusted or objects.is_intact(name)):
             lacking.append(name)
         else:
-            prints[name] = seen
+            stamps[name] = stamp
     if lacking:
         raise SnapshotIncompleteError(job, lacking)
-    return prints
+    return stamps

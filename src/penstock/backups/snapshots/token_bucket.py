@@ -1,4 +1,4 @@
-"""The rate limit of snapshots on their way between nodes."""
+"""The rate limit of snapshot transfers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SMALLEST_BLOCK = 256
 
 
 class TokenBucket:
-    """Lets ``rate`` bytes a second pass, and after a pause a quarter of a second's worth at once.
+    """Limits a transfer to ``rate`` bytes a second, with bursts of up to a quarter of a second.
 
     >>> now = [0.0]
     >>> bucket = TokenBucket(1000, clock=lambda: now[0], sleep=lambda s: now.__setitem__(0, now[0] + s))
     >>> for _ in range(10):
     ...     bucket.take(500)
-    >>> now[0]  # 5,000 bytes, of which 250 could go at once
+    >>> now[0]  # 5,000 bytes, the first 250 of them as a burst
     4.75
     """
 
@@ -29,29 +29,29 @@ class TokenBucket:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if rate is not None and rate <= 0:
-            raise ValueError(f"a rate is more than 0 bytes a second, not {rate}")
+            raise ValueError(f"the rate must be more than 0 bytes a second, not {rate}")
         self._rate = rate
         self._clock = clock
         self._sleep = sleep
         self._burst = (rate or 0.0) * _BURST_SECONDS
         self._tokens = self._burst
-        self._seen = clock()
+        self._updated_at = clock()
 
     @property
     def block(self) -> int:
-        """How many bytes to send at once, so that the way is neither idle for long nor full for long."""
+        """How many bytes to send at once, so that the link is neither idle nor busy for long."""
         if self._rate is None:
             return _LARGEST_BLOCK
         return max(_SMALLEST_BLOCK, min(_LARGEST_BLOCK, int(self._burst)))
 
     def take(self, count: int) -> None:
-        """Wait until ``count`` bytes may go."""
+        """Wait until ``count`` bytes may be sent."""
         if self._rate is None:
             return
         now = self._clock()
-        self._tokens = min(self._burst, self._tokens + (now - self._seen) * self._rate) - count
-        self._seen = now
-        # What is missing is waited for and not forgotten: sleeping longer than asked is made up for later,
-        # as far as a burst goes.
+        self._tokens = min(self._burst, self._tokens + (now - self._updated_at) * self._rate) - count
+        self._updated_at = now
+        # The balance may become negative, and sleep does not reset it: oversleeping is compensated later, up
+        # to the size of a burst.
         if self._tokens < 0:
             self._sleep(-self._tokens / self._rate)

@@ -1,7 +1,6 @@
-"""The home of a job that keeps its data with its node.
+"""The home of a job with node-kept data: restored before the job runs, backed up while it runs.
 
-Restored before the job runs, backed up while it runs. :class:`JobHome` is what a worker calls. Where the
-data and its backup are is decided by the master.
+A worker uses :class:`JobHome`. The master decides where the data and its backup are.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from penstock.backups.data_affinity import is_forgotten
 from penstock.backups.snapshots.snapshot_client import SnapshotClient
 from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
-from penstock.backups.snapshots.snapshot_restore import Restored, needs_restore, not_restored, restore
+from penstock.backups.snapshots.snapshot_restore import Restored, discard_restore, needs_restore, restore
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.backups.worker.snapshot_uploader import SnapshotUploader, snapshot_clients
 from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
@@ -31,18 +30,18 @@ from penstock.node_client import NodeRequestError
 from penstock.process_logs.process_log import get_logger
 from penstock.schedule.backup_location.backup_problem import UNKNOWN_BANDWIDTH
 
-_LOOK = 0.05
+_POLL_INTERVAL = 0.05
 _FIRST_RETRY = 0.5
-_LONGEST_RETRY = 10.0
+_MAX_RETRY = 10.0
 
 UNRESERVED_RATE = 0.1 * UNKNOWN_BANDWIDTH
-"""Bytes a second of a transfer for which nothing was set aside.
+"""Bytes a second of a transfer without reserved bandwidth.
 
-The plan may have been to run the job where its copy is, and the job has landed elsewhere; or a node fetches
-back what its own disk has lost. The location controller has promised links to other transfers, and counts on
-a tenth of a link for copies however busy it is (see its ``location_controller``). A worker does not know how
-fast the links of both nodes are, so it takes that share of what the controller assumes where nothing else is
-known.
+The plan may have been to run the job on the node with its backup, but it was placed elsewhere; or a node
+fetches back the data that its own disk has lost. The location controller has reserved links for other
+transfers, and leaves a tenth of each link to backups even if it is busy (see ``location_controller``). A
+worker does not know the bandwidths of both nodes, so it uses that share of the bandwidth that the controller
+assumes for unknown links.
 """
 
 _log = get_logger(__name__)
@@ -51,16 +50,16 @@ _log = get_logger(__name__)
 def restore_source_for(
     assignment: Assignment, node: str, kept: BackupStatus | None, *, has_data: bool
 ) -> RestoreSource | None:
-    """Return what a worker has to restore before it runs its job; None if the data is where it shall be.
+    """Return the backup that a worker must restore before it runs its job; None if none is needed.
 
-    That is what the assignment says, as long as nobody has worked on it here since. Else it is the copy of
-    what this node itself has lost: its disk was replaced.
+    This is the one named by the assignment, unless a worker on this node has used the data since. Otherwise
+    it is the backup of data that this node itself has lost, because its disk was replaced.
     """
     here = kept if kept is not None and kept.origin == node else None
     given = assignment.restore
     if given is not None and (here is None or here.revision <= given.revision):
         if kept is not None and kept.store and kept.revision == given.revision:
-            # Who was taken for lost may have gone on for a while, and have had its copy elsewhere in the end.
+            # The worker that was considered lost may have continued for a while and moved its backup.
             return replace(given, store=kept.store, url=kept.store_url)
         return given
     if here is None or not here.store or has_data or is_forgotten(assignment, here):
@@ -73,30 +72,30 @@ def _base(instance: WorkerConfig) -> Path:
 
 
 class HomeRestore:
-    """Restores the home of a job in a thread, if that has to be done and has not been.
+    """Restores the home of a job in a thread, if that is necessary.
 
-    A store that does not answer is asked again until it does, or until nobody wants it any more: the copy is
-    the only one there is.
+    If the store does not answer, the restore is retried until it does or until it is cancelled, because the
+    backup is the only one.
     """
 
     def __init__(
-        self, instance: WorkerConfig, token: str, link: StoreLink, *, patience: float = TAKE_OVER_AFTER
+        self, instance: WorkerConfig, token: str, link: StoreLink, *, store_timeout: float = TAKE_OVER_AFTER
     ) -> None:
         self._instance = instance
         self._token = token
         self._link = link
-        self._patience = patience
+        self._store_timeout = store_timeout
         self._home = Path(instance.storage)
         self._stop = threading.Event()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="restoring", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the restore."""
         self._thread.start()
 
     def wait(self, timeout: float) -> bool:
-        """Wait until it is done, and say whether it is; raises what makes it impossible."""
+        """Wait for the restore and return whether it is done; raise its error if it failed."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             return False
@@ -105,13 +104,13 @@ class HomeRestore:
         return True
 
     def cancel(self) -> None:
-        """Leave it as it is: the next attempt goes on from there."""
+        """Stop the restore: the next attempt resumes it."""
         self._stop.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
-            self._ask_the_store()
+            self._wait_for_backup_status()
             wanted = restore_source_for(
                 self._instance.assignment,
                 self._instance.node,
@@ -119,24 +118,25 @@ class HomeRestore:
                 has_data=_base(self._instance).exists(),
             )
             if wanted is not None and needs_restore(self._home, wanted.revision):
-                self._until_done(wanted)
+                self._restore_with_retries(wanted)
         except TransferStoppedError:
-            _log.info("restoring stopped")
+            _log.info("restore stopped")
         except Exception as error:
             self._error = error
 
-    def _ask_the_store(self) -> None:
-        """Wait until the store has said what it knows of the data, if that makes a difference."""
+    def _wait_for_backup_status(self) -> None:
+        """Wait until the backup status has been read from the store, if the restore depends on it."""
         given = self._instance.assignment.restore
         if given is None and _base(self._instance).exists():
             return
-        # Who is told what to restore can do without the store. Else the job is new, or the data is lost here.
-        until = time.monotonic() + (self._patience if given is not None else float("inf"))
+        # With a backup named by the assignment, continue without the store after a while. Otherwise the job
+        # is new or this node has lost the data, and only the store can tell which.
+        until = time.monotonic() + (self._store_timeout if given is not None else float("inf"))
         while not self._link.view.known and time.monotonic() < until:
-            if self._stop.wait(_LOOK):
-                raise TransferStoppedError("the job's data is no longer wanted")
+            if self._stop.wait(_POLL_INTERVAL):
+                raise TransferStoppedError("the restore of the job's data was cancelled")
 
-    def _until_done(self, wanted: RestoreSource) -> None:
+    def _restore_with_retries(self, wanted: RestoreSource) -> None:
         pause = _FIRST_RETRY
         while True:
             began = time.monotonic()
@@ -145,10 +145,12 @@ class HomeRestore:
             except NodeRequestError as error:
                 if not error.again:
                     raise
-                _log.warning("not restored yet", store=wanted.store, reason=str(error), again_in=pause)
+                _log.warning(
+                    "restore failed, retrying", store=wanted.store, reason=str(error), again_in=pause
+                )
                 if self._stop.wait(pause):
-                    raise TransferStoppedError("the job's data is no longer wanted") from error
-                pause = min(_LONGEST_RETRY, 2 * pause)
+                    raise TransferStoppedError("the restore of the job's data was cancelled") from error
+                pause = min(_MAX_RETRY, 2 * pause)
                 continue
             for reason in restored.skipped:
                 _log.warning("snapshot not usable", store=wanted.store, reason=reason)
@@ -167,43 +169,43 @@ class HomeRestore:
         if wanted.store == instance.node:
             local = SnapshotStore(Path(instance.snapshots))
             return restore(self._home, instance.job, local=local, revision=wanted.revision, stop=self._stop)
-        # More than was set aside for it would be at the cost of what was set aside for others.
+        # A rate above the reserved one would take bandwidth that is reserved for other transfers.
         with SnapshotClient(wanted.url, self._token, rate=wanted.rate or UNRESERVED_RATE) as client:
             return restore(self._home, instance.job, client=client, revision=wanted.revision, stop=self._stop)
 
 
 _LAST_SNAPSHOT_SECONDS = 20.0
-_TOLD_SECONDS = 5.0
-_LOOK_SECONDS = 0.5
+_STATUS_WRITE_SECONDS = 5.0
+_ORIGIN_POLL_SECONDS = 0.5
 
 
 class JobHome:
-    """What a worker does about its job's data, from its start to its end."""
+    """Restores and backs up a job's data, from the start of its worker to its end."""
 
     def __init__(self, instance: WorkerConfig, link: StoreLink, token: str) -> None:
         self._instance = instance
         self._link = link
         self._token = token
         self._home = Path(instance.storage)
-        self._restoration = HomeRestore(instance, token, link)
-        self._keeping: SnapshotUploader | None = None
+        self._restore = HomeRestore(instance, token, link)
+        self._uploader: SnapshotUploader | None = None
 
     def begin(self) -> None:
-        """Begin to see to it that the data is here, while Spark starts."""
-        self._restoration.start()
+        """Start the restore, in parallel to the start of Spark."""
+        self._restore.start()
 
     def is_restored(self) -> bool:
-        """Whether the home is as it must be. Raises what makes that impossible."""
-        return self._restoration.wait(0.0)
+        """Return whether the home is ready. Raises the error of a failed restore."""
+        return self._restore.wait(0.0)
 
     def give_up(self) -> None:
-        """Restore no more: the job shall not run here."""
-        self._restoration.cancel()
+        """Cancel the restore: the job will not run here."""
+        self._restore.cancel()
 
     def create_input_logs(self, job: Job) -> None:
-        """Make the logs that a job reads from its home, where they are not there yet.
+        """Create the logs that a job reads from its home, if they do not exist.
 
-        Nobody could have made them before: which node the home is on is decided when the job is submitted.
+        They cannot be created earlier, because the home's node is chosen only after the job is submitted.
         """
         self._home.mkdir(mode=0o700, exist_ok=True)
         for vertex in job.vertices:
@@ -211,38 +213,39 @@ class JobHome:
                 Log.create(vertex.operator.folder, exist_ok=True)
 
     def start_uploads(self, go_on: Callable[[], bool]) -> None:
-        """Begin to copy: the job's folder is this worker's now.
+        """Start the uploads; the job's folder must be this worker's.
 
-        That it is here is told before anything is done here: else a leader could let the job go on from data
-        that lacks it. Raises JobFailedError when another node has newer data. A store that is away holds a
-        job up that came from elsewhere; one that has its data here waits for a while only.
+        This node is recorded as the origin of the data before the job does anything: otherwise a leader could
+        continue the job from data without this worker's results. Raises JobFailedError when another node has
+        newer data. While the store does not answer, a job whose data comes from another node has to wait; a
+        job whose data was already here continues after a while.
         """
         known = self._link.kept
-        self._keeping = SnapshotUploader(
+        self._uploader = SnapshotUploader(
             self._instance, self._link, snapshot_clients(self._token, os.environ)
         )
-        self._keeping.start()
+        self._uploader.start()
         waited = 0.0
-        while not self._keeping.wait_origin_written(_LOOK_SECONDS):
-            waited += _LOOK_SECONDS
+        while not self._uploader.wait_origin_written(_ORIGIN_POLL_SECONDS):
+            waited += _ORIGIN_POLL_SECONDS
             if self._link.outdated:
-                not_restored(self._home)  # The restored data is outdated: the next attempt restores again.
+                discard_restore(self._home)  # The restored data is outdated: the next attempt restores again.
                 raise JobFailedError(f"the data of job {self._instance.job!r} is newer on another node")
             if not go_on():
                 raise SupersededError(f"job {self._instance.job!r} is no longer wanted on this node")
-            if waited >= _TOLD_SECONDS and known is not None and known.origin == self._instance.node:
-                _log.warning("not told yet where the data is", seconds=waited)
+            if waited >= _STATUS_WRITE_SECONDS and known is not None and known.origin == self._instance.node:
+                _log.warning("location of the data not written to the store yet", seconds=waited)
                 return
 
     def finish(self) -> None:
-        """Have a copy of all that the job has done: it has stopped, and nobody goes on with it here."""
-        if self._keeping is None:
+        """Send a last snapshot of a job that has stopped."""
+        if self._uploader is None:
             return
-        if not self._keeping.finish(_LAST_SNAPSHOT_SECONDS):
+        if not self._uploader.finish(_LAST_SNAPSHOT_SECONDS):
             _log.warning("last snapshot not sent")
-        self._link.wait_backup_status(_TOLD_SECONDS)
+        self._link.wait_backup_status(_STATUS_WRITE_SECONDS)
 
     def close(self) -> None:
-        """Leave everything as it is."""
-        if self._keeping is not None:
-            self._keeping.stop()
+        """Stop the uploads without a last snapshot."""
+        if self._uploader is not None:
+            self._uploader.stop()

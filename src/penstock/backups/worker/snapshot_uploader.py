@@ -1,7 +1,7 @@
 """Takes snapshots of a job's node-kept data and uploads them while the job runs.
 
-A thread takes a snapshot about every two seconds if anything has changed, and sends what is new to the node
-that the job's location names. Errors are logged and retried; the job is not affected.
+A thread takes a snapshot about every two seconds if anything has changed, and sends new objects to the node
+of the job's backup location. Errors are logged and retried; the job is not affected.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from penstock.setting_values import read_size
 
 RATE = "PENSTOCK_SNAPSHOT_RATE"
 SNAPSHOT_SECONDS = 2.0
-"""Seconds between two snapshots; what came since the last one is lost with its node."""
+"""Seconds between two snapshots; later changes are lost together with the node."""
 _FIRST_RETRY = 1.0
-_LONGEST_RETRY = 30.0
-_CONFIRM = 300.0
-"""Seconds after which a store is asked whether it still has what has not changed since."""
-_STALE = 412
-"""What a store answers that has a snapshot of a later worker."""
-_TOLD = 5.0
-_LOOK = 0.2
-_ABORT = 5.0
+_MAX_RETRY = 30.0
+_CONFIRM_INTERVAL = 300.0
+"""Seconds after which an unchanged snapshot is sent again, to check that the store still has it."""
+_STALE_STATUS = 412
+"""The HTTP status of a store that has a snapshot of a later worker."""
+_STATUS_WRITE_TIMEOUT = 5.0
+_POLL_INTERVAL = 0.2
+_ABORT_TIMEOUT = 5.0
 
 _log = get_logger(__name__)
 
 
 class SnapshotSender(Protocol):
-    """What is needed of a SnapshotClient."""
+    """The methods of SnapshotClient that the uploader uses."""
 
     def send(
         self,
@@ -54,10 +54,10 @@ class SnapshotSender(Protocol):
         """Send a snapshot."""
 
     def forget(self, job: str, *, revision: int, attempt: int) -> None:
-        """Have all snapshots of a job removed that were not sent by a later worker."""
+        """Remove all snapshots of a job, unless a later worker has sent one."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
 def initial_backup_status(
@@ -84,7 +84,7 @@ def initial_backup_status(
 
 
 class SnapshotUploader:
-    """Keeps a copy of a job's data on another node, from when it is started until it is told to end."""
+    """Keeps a backup of a job's data on another node up to date until it is stopped."""
 
     def __init__(
         self,
@@ -101,70 +101,70 @@ class SnapshotUploader:
         self._every = every
         self._cutter: SnapshotCutter | None = None
         self._kept = initial_backup_status(instance.assignment, instance.node, instance.attempt, None)
-        self._anew = False
-        """Whether what a store has of the job, if anything, is of a time that was forgotten."""
+        self._discard_old = False
+        """Whether the backups of the job must be removed first, because it starts from scratch."""
         self._sender: tuple[str, SnapshotSender] | None = None
         self._last: Manifest | None = None
         self._sent_at = 0.0
         self._leaving: dict[str, str] = {}
-        """Stores that are needed no more, with their addresses."""
-        self._troubles = 0
-        self._said = ""
+        """Stores whose backup is no longer needed, with their URLs."""
+        self._failures = 0
+        self._logged_problem = ""
         self._origin_written = threading.Event()
         self._ending = threading.Event()
         self._abort = threading.Event()
         self._thread = threading.Thread(target=self._run, name="keeping", daemon=True)
 
     def start(self) -> None:
-        """Begin. The job's folder must be this worker's."""
+        """Start the thread. The job's folder must be this worker's."""
         self._thread.start()
 
     def wait_origin_written(self, timeout: float) -> bool:
-        """Wait until the store knows that the data is here, and whether it came to it."""
+        """Wait until the origin of the data is written to the store; return whether it is."""
         until = time.monotonic() + timeout
         return self._origin_written.wait(timeout) and self._link.wait_backup_status(
             max(until - time.monotonic(), 0.0)
         )
 
     def finish(self, timeout: float) -> bool:
-        """Take a last snapshot, of a job that has stopped; whether it was sent in time."""
+        """Take a last snapshot of a job that has stopped; return whether it was sent in time."""
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(timeout)
-        done = not self._thread.is_alive() and not self._troubles
+        done = not self._thread.is_alive() and not self._failures
         self.stop()
         return done
 
     def stop(self) -> None:
-        """Leave it as it is."""
+        """Stop the thread without a last snapshot."""
         self._abort.set()
         self._ending.set()
         if self._thread.is_alive():
-            self._thread.join(_ABORT)
+            self._thread.join(_ABORT_TIMEOUT)
 
     def _run(self) -> None:
         try:
             self._write_origin()
             while not self._ending.is_set():
                 location = self._link.location
-                self._rest(self._step(), location)
+                self._pause(self._step(), location)
             if not self._abort.is_set():
                 self._step()
-        except Exception as error:  # A mistake of ours must not end the job; its copy stays as it is.
+        except Exception as error:  # A bug in the uploader must not end the job; the backup stays unchanged.
             _log.error("snapshot uploader failed", reason=f"{type(error).__name__}: {error}", exc_info=True)
         finally:
             if self._sender is not None:
                 self._sender[1].close()
 
-    def _rest(self, seconds: float, location: BackupLocation | None) -> None:
-        """Wait for the next snapshot; another place is tried at once."""
+    def _pause(self, seconds: float, location: BackupLocation | None) -> None:
+        """Wait for the next snapshot; return early if the backup location changes."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0 and self._link.location == location:
-            if self._ending.wait(min(left, _LOOK)):
+            if self._ending.wait(min(left, _POLL_INTERVAL)):
                 return
 
     def _write_origin(self) -> None:
-        """Say where the data is, once it is known what was said before."""
+        """Write the location of the data to the store, after reading the previous backup status."""
         while not self._link.view.known and not self._ending.wait(self._every / 10):
             pass
         known = self._link.kept
@@ -175,20 +175,20 @@ class SnapshotUploader:
             self._instance.attempt,
         )
         if known is not None and not later and not self._kept.store:
-            self._anew = assignment.fresh
+            self._discard_old = assignment.fresh
             if known.store:
                 self._leaving[known.store] = known.store_url
         self._link.set_backup_status(self._kept)
         self._origin_written.set()
 
     def _step(self) -> float:
-        """Take a snapshot and send it, if there is something to send; return when to do so again."""
+        """Take a snapshot and send it if it has changed; return the seconds until the next step."""
         location = self._link.location
         if self._link.outdated:
-            self._log_trouble("a later worker has the job")
+            self._log_problem("a later worker has the job")
             return self._every
         if location is None or not location.store_url or location.store == self._node:
-            self._log_trouble("no node keeps a copy yet")
+            self._log_problem("no node is assigned as backup location yet")
             return self._every
         try:
             self._copy_to(location)
@@ -197,28 +197,28 @@ class SnapshotUploader:
             return 0.0
         except (PenstockError, OSError) as error:
             return self._retry(location, error)
-        self._troubles = 0
-        self._log_trouble("")
+        self._failures = 0
+        self._log_problem("")
         return self._every
 
     def _retry(self, location: BackupLocation, error: Exception) -> float:
-        self._troubles += 1
-        self._log_trouble(str(error), store=location.store)
+        self._failures += 1
+        self._log_problem(str(error), store=location.store)
         if isinstance(error, NodeRequestError):
-            self._hang_up()
-        harmless = isinstance(error, CutError) or (
-            isinstance(error, NodeRequestError) and (error.again or error.status == _STALE)
+            self._disconnect()
+        transient = isinstance(error, CutError) or (
+            isinstance(error, NodeRequestError) and (error.again or error.status == _STALE_STATUS)
         )
-        if not harmless:
-            # Perhaps a file here is not what it was when it was looked at.
+        if not transient:
+            # A held file may differ from its digest: compute all digests again.
             if self._cutter is not None:
-                self._cutter.distrust()
+                self._cutter.invalidate()
             self._last = None
-        return float(min(_LONGEST_RETRY, _FIRST_RETRY * 2 ** min(self._troubles - 1, 10)))
+        return float(min(_MAX_RETRY, _FIRST_RETRY * 2 ** min(self._failures - 1, 10)))
 
     def _copy_to(self, location: BackupLocation) -> None:
         elsewhere = location.store != self._kept.store
-        confirm = time.monotonic() - self._sent_at >= _CONFIRM
+        confirm = time.monotonic() - self._sent_at >= _CONFIRM_INTERVAL
         began = time.monotonic()
         if self._cutter is None:
             home = Path(self._instance.storage)
@@ -232,19 +232,19 @@ class SnapshotUploader:
         )
         if manifest is None:
             return
-        sender = self._to(location.store_url)
-        if self._anew:
+        sender = self._sender_to(location.store_url)
+        if self._discard_old:
             self._remove_backup(sender)
-            self._anew = False
+            self._discard_old = False
         sent = sender.send(manifest, self._cutter.open, self._abort)
-        self._note(location, manifest, sent, time.monotonic() - began)
+        self._record_sent(location, manifest, sent, time.monotonic() - began)
 
-    def _note(self, location: BackupLocation, manifest: Manifest, sent: Sent, seconds: float) -> None:
+    def _record_sent(self, location: BackupLocation, manifest: Manifest, sent: Sent, seconds: float) -> None:
         now = time.monotonic()
         before = self._kept
         if before.store and before.store != location.store:
             self._leaving[before.store] = before.store_url
-        lately = sent.bytes_sent / max(seconds, now - self._sent_at if self._sent_at else seconds, 0.001)
+        current = sent.bytes_sent / max(seconds, now - self._sent_at if self._sent_at else seconds, 0.001)
         self._kept = replace(
             before,
             store=location.store,
@@ -254,7 +254,7 @@ class SnapshotUploader:
             bytes=manifest.total_bytes,
             sent=sent.bytes_sent,
             at=manifest.at,
-            rate=round(0.7 * before.rate + 0.3 * lately if before.rate else lately, 1),
+            rate=round(0.7 * before.rate + 0.3 * current if before.rate else current, 1),
         )
         self._last, self._sent_at = manifest, now
         self._link.set_backup_status(self._kept)
@@ -269,49 +269,49 @@ class SnapshotUploader:
         )
 
     def _forget_others(self, location: BackupLocation) -> None:
-        """Have stores that had the copy before remove it, once everybody can know who has it now."""
+        """Remove the backup from former stores, after the new backup status has been written."""
         self._leaving.pop(location.store, None)
-        if not self._leaving or not self._link.wait_backup_status(_TOLD):
+        if not self._leaving or not self._link.wait_backup_status(_STATUS_WRITE_TIMEOUT):
             return
         for store, url in sorted(self._leaving.items()):
             del self._leaving[store]
             sender = self._connect(url)
             try:
                 self._remove_backup(sender)
-                _log.info("old copy removed", store=store)
+                _log.info("old backup removed", store=store)
             except PenstockError as error:
-                # It is gone, or will be told by who looks after it: a copy too many harms nobody.
-                _log.warning("old copy not removed", store=store, reason=str(error))
+                # Not retried: an unused backup does no harm.
+                _log.warning("old backup not removed", store=store, reason=str(error))
             finally:
                 sender.close()
 
     def _remove_backup(self, sender: SnapshotSender) -> None:
         sender.forget(self._job, revision=self._instance.revision, attempt=self._instance.attempt)
 
-    def _to(self, url: str) -> SnapshotSender:
+    def _sender_to(self, url: str) -> SnapshotSender:
         if self._sender is None or self._sender[0] != url:
-            self._hang_up()
+            self._disconnect()
             self._sender = (url, self._connect(url))
         return self._sender[1]
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._sender is not None:
             self._sender[1].close()
             self._sender = None
 
-    def _log_trouble(self, trouble: str, **facts: str) -> None:
-        """Tell a trouble once, and that it is over."""
-        if trouble == self._said:
+    def _log_problem(self, problem: str, **facts: str) -> None:
+        """Log a problem once, and once that it is over."""
+        if problem == self._logged_problem:
             return
-        if trouble:
-            _log.warning("snapshot not sent", reason=trouble, **facts)
+        if problem:
+            _log.warning("snapshot not sent", reason=problem, **facts)
         else:
             _log.info("snapshots resumed")
-        self._said = trouble
+        self._logged_problem = problem
 
 
 def snapshot_clients(token: str, environment: Mapping[str, str]) -> Callable[[str], SnapshotSender]:
-    """Return what connects to a store, and sends no faster than the environment allows."""
+    """Return a factory of clients, limited to the rate set by the environment."""
     rate = _rate(environment.get(RATE, ""))
     return lambda url: SnapshotClient(url, token, rate=rate)
 
@@ -320,5 +320,5 @@ def _rate(text: str) -> float | None:
     try:
         return float(read_size(text)) if text else None
     except SettingError as error:
-        _log.warning("no limit for snapshots", reason=f"{RATE}: {error}")
+        _log.warning("snapshot rate not limited", reason=f"{RATE}: {error}")
         return None

@@ -200,13 +200,13 @@ class BatchCommitter:
         Its digests start differently, so it adopts those of the other replicas.
         """
         folders = self.blueprint.folders
-        if folders.unwhole.exists():
-            joined = TimeProgress.of(json.loads(folders.unwhole.read_text()))
+        if folders.state_incomplete.exists():
+            joined = TimeProgress.of(json.loads(folders.state_incomplete.read_text()))
             if is_complete(self.blueprint, joined, TimeProgress.of(entry.times)):
-                folders.unwhole.rename(folders.uncounted)
-        elif folders.uncounted.exists() and state:
+                folders.state_incomplete.rename(folders.digests_pending)
+        elif folders.digests_pending.exists() and state:
             entry.digests = dict(state)
-            folders.uncounted.unlink()
+            folders.digests_pending.unlink()
 
     def _entry(self, batch: int, summary: TaskSummary, receipts: dict[str, list[Any]]) -> LedgerEntry:
         before = self.last
@@ -225,7 +225,7 @@ class BatchCommitter:
     def _state_digests(self, summary: TaskSummary) -> dict[str, int]:
         """Return the digests of all state changes so far; none if they are not to be compared."""
         folders = self.blueprint.folders
-        if self._agreed is None or folders.unwhole.exists() or folders.uncounted.exists():
+        if self._agreed is None or folders.state_incomplete.exists() or folders.digests_pending.exists():
             return {}
         return chained_digests(self.last.digests if self.last else {}, summary.state_digests)
 

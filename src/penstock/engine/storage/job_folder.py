@@ -84,12 +84,12 @@ class JobFolders:
         return Path(self.root) / "slots"
 
     @property
-    def unwhole(self) -> Path:
+    def state_incomplete(self) -> Path:
         """Exists while a replica lacks state from before it joined; it then takes part in no agreement."""
         return Path(self.root) / "unwhole"
 
     @property
-    def uncounted(self) -> Path:
+    def digests_pending(self) -> Path:
         """Exists while a replica that joined without state has not adopted the others' state digests."""
         return Path(self.root) / "uncounted"
 

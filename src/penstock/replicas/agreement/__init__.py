@@ -1,5 +1,6 @@
-"""The agreement of a job's replicas: on what each batch reads, and on whose output is committed.
+"""The agreement of a job's replicas: what each batch reads, and whose output is committed.
 
-``core`` decides and knows no files; ``folder`` is the shared place; ``joining`` brings a replica to where
-the others are.
+``agreement_protocol`` has the decisions, as pure functions; ``agreement_folder`` stores them in the shared
+folder; ``batch_agreement`` applies them to each batch; ``replica_catch_up`` brings a replica to the batch of
+the others.
 """

@@ -1,10 +1,10 @@
 """The agreement protocol of replicas: their decisions, and the next action of a replica.
 
-Pure, and small enough for a model checker. The shared folder holds for each batch at most one plan (what
-the batch reads) and at most one commit (whose output counts). Both are made once and never changed; batches
-below ``floor`` have been removed there and are committed. A replica does nothing but the actions here, so
-every order of the actions of several replicas, with any of them dying anywhere, can be tried. Pacing only
-affects speed: when a replica that is ahead waits for one behind, and how long plans and commits are kept.
+Pure, and small enough for a model checker. For each batch the agreement contains at most one plan (what the
+batch reads) and at most one commit (whose output counts). Both are created once and never changed. Batches
+below ``floor`` are committed, and their plans and commits were removed. A replica takes only the actions
+defined here, so a test can try every order of the actions of several replicas, with deaths at any point.
+Pacing affects only speed: when a replica that is ahead waits for one behind, and how long plans are kept.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from penstock.errors import JobFailedError
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """One of the replicas of a job. All of them have the same agreement and different names."""
+    """A replica of a job. All replicas of a job have the same agreement and different names."""
 
     name: str
     number: int
     agreement: str
     """The folder of the agreement, which all replicas share."""
     generation: int = 1
-    """Of the code that it runs."""
+    """The generation of the code that it runs."""
     holds: bool = False
-    """Whether it is one of a group in which only the primary puts its output where others see it, as long as
-    it does so in time."""
+    """Whether only the primary writes output to the sinks, and backups hold theirs while the primary has
+    time."""
     scratch: str = ""
-    """A folder of this node alone, for output that is held."""
+    """A folder on this node for held output."""
     may_differ_until: int = -1
-    """The last batch in which it may differ: no replica has the state of the committed result."""
+    """The last batch whose result may differ: no replica has the state behind the committed results."""
 
     @property
     def folder(self) -> Path:
@@ -44,12 +44,12 @@ class ReplicaSpec:
 
 @dataclass(frozen=True)
 class Charter:
-    """Where the job was when its replicas began to agree."""
+    """The start of an agreement: where the job was at that time."""
 
     begin: int
-    """The first batch that is agreed on."""
+    """The first batch of the agreement."""
     sources: Mapping[str, Any]
-    """Where the sources began, for replicas that begin with batch 0."""
+    """The first positions of the sources, for replicas that begin with batch 0."""
 
 
 @dataclass(frozen=True)
@@ -68,52 +68,52 @@ class Commit:
 
     batch: int
     id: str
-    """Of the attempt that made the output. A replica that runs a batch twice makes two."""
+    """The id of the attempt that made the output. A replica that runs a batch twice makes two attempts."""
     by: str
     """The name of the replica."""
     generation: int
-    """Of the code that made it."""
+    """The generation of the code that made it."""
     end: Mapping[str, Any]
     receipts: Mapping[str, list[Any]] = field(default_factory=dict)
-    """Of sinks that can take over what another process has staged."""
+    """The receipts of sinks that can publish output staged by another process."""
     digests: Mapping[str, int] = field(default_factory=dict)
-    """By sink, of what was written."""
+    """The digest of the output, by sink."""
     state: Mapping[str, int] = field(default_factory=dict)
-    """By vertex, of all changes of its state so far; given at intervals only."""
+    """The digest of all changes of state so far, by vertex; only in some batches."""
     at: float = 0.0
 
 
 @dataclass(frozen=True)
 class ReplicaProgress:
-    """How far a replica has come, by its own words."""
+    """The progress of a replica, as reported by itself."""
 
     name: str
     batch: int
     at: float
     seconds: float = 0.0
-    """How long its last batch has taken."""
+    """How long its last batch took."""
 
 
 class BatchAction(Enum):
-    """What to do."""
+    """The next action of a replica for a batch."""
 
     FOLLOW = "follow"
-    """Run the batch that is planned."""
+    """Run the batch as planned."""
     PROPOSE = "propose"
-    """Plan the batch; if another was faster, run what that planned."""
+    """Propose a plan for the batch; if another replica was faster, run that plan."""
     WAIT = "wait"
     """Do nothing now."""
     COMMIT = "commit"
-    """Offer the output of the batch; if another was faster, accept that."""
+    """Offer the output of the batch; if another replica was faster, accept that one."""
     ACCEPT = "accept"
-    """Drop the own output: there is one that counts."""
+    """Drop the own output, because another one is committed."""
     REBUILD = "rebuild"
-    """Begin again from a snapshot of another replica: the shared place no longer has what comes next."""
+    """Start again from a snapshot of another replica, because the next plans were removed."""
 
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """What a replica sees of one batch in the shared place."""
+    """The decisions about a batch that a replica finds in the agreement."""
 
     floor: int
     planned: bool = False
@@ -121,10 +121,10 @@ class BatchStatus:
 
 
 def before_batch(batch: int, seen: BatchStatus, *, work: bool, whole: bool = True) -> BatchAction:
-    """Return what to do about the next batch of a replica.
+    """Return the action of a replica before its next batch.
 
-    ``work`` says whether there is anything to plan; ``whole`` is false for a replica whose state lacks what
-    came before it joined, which must not decide about anything yet.
+    ``work`` is true if there is input to plan; ``whole`` is false for a replica whose state lacks the input
+    from before it joined, and which therefore must not plan or commit yet.
 
     >>> before_batch(3, BatchStatus(floor=0, planned=True), work=False)
     <BatchAction.FOLLOW: 'follow'>
@@ -139,9 +139,9 @@ def before_batch(batch: int, seen: BatchStatus, *, work: bool, whole: bool = Tru
 
 
 def after_batch(batch: int, seen: BatchStatus, *, whole: bool = True, holds: bool = False) -> BatchAction:
-    """Return what to do with the output of a batch that a replica has run.
+    """Return the action of a replica after it has run a batch.
 
-    ``holds`` is true for a backup that still gives the primary its time.
+    ``holds`` is true for a backup while the primary still has time to commit.
 
     >>> after_batch(3, BatchStatus(floor=0, planned=True, committed=True))
     <BatchAction.ACCEPT: 'accept'>
@@ -156,34 +156,34 @@ def after_batch(batch: int, seen: BatchStatus, *, whole: bool = True, holds: boo
 
 
 class JoinAction(Enum):
-    """How a replica comes in."""
+    """How a replica joins the others."""
 
-    CREATE = "found"
-    """It makes the shared place."""
+    CREATE = "create"
+    """Create the agreement."""
     WAIT = "wait"
-    """Whoever makes the shared place has not yet."""
+    """Wait, for example until another replica has created the agreement."""
     BEGIN = "begin"
-    """It begins with the first batch, like the others."""
-    GO_ON = "go on"
-    """It goes on after its own last batch."""
+    """Begin with the first batch, like the others."""
+    GO_ON = "continue"
+    """Continue after the own last batch."""
     COPY = "copy"
-    """It copies the newest snapshot of another replica."""
+    """Copy the newest snapshot of another replica."""
     SKIP = "skip"
-    """It holds no state, and goes on after the last batch that is committed."""
+    """Continue after the last committed batch, without any state."""
 
 
 @dataclass(frozen=True)
 class AgreementStatus:
-    """The shared place as a replica finds it that comes in."""
+    """The agreement as a joining replica finds it."""
 
     begin: int
-    """The first batch that was ever agreed on."""
+    """The first batch of the agreement."""
     floor: int
-    """The first that is not forgotten."""
+    """The first batch that was not removed."""
     head: int
-    """The last that is planned; one before ``floor`` if none is."""
+    """The last planned batch; one before ``floor`` if none is planned."""
     done: int = -1
-    """The last that is committed; one before ``floor`` if none is."""
+    """The last committed batch; one before ``floor`` if none is committed."""
 
 
 def enter(
@@ -197,17 +197,17 @@ def enter(
     new: bool = False,
     far: int = 20,
 ) -> tuple[JoinAction, str]:
-    """Return how a replica comes in, and whom it copies.
+    """Return how a replica joins, and which replica it copies.
 
-    ``own`` and ``others`` are last batches, -1 for none; of ``others`` only those whose state can be trusted
-    count. A replica that is ``far`` behind copies rather than runs all batches in between; one that has gone
-    ``stray`` goes on from what it has only if there is nothing better, and then has to put up with another's
-    output; a ``stateless`` one, whose job keeps nothing from batch to batch, needs no copy. If the job is
-    ``new``, no replica has done a batch before there was a shared place: then anyone makes it, otherwise only
-    the first, who knows of the batches before.
+    ``own`` and ``others`` are last batches, -1 for none; ``others`` contains only replicas whose state can be
+    trusted. A replica that is more than ``far`` batches behind copies another one instead of running all of
+    them. A ``stray`` replica, which has diverged, continues from its own state only if it can copy no other.
+    A ``stateless`` replica, whose job keeps no state between batches, needs no copy. If the job is ``new``,
+    no batch was run before the agreement, and any replica may create it; otherwise only the first replica
+    may, because it knows the earlier batches.
 
     >>> enter(0, -1, None, {})
-    (<JoinAction.CREATE: 'found'>, '')
+    (<JoinAction.CREATE: 'create'>, '')
     >>> enter(1, -1, AgreementStatus(begin=0, floor=0, head=2), {"a": 2})
     (<JoinAction.BEGIN: 'begin'>, '')
     >>> enter(1, 5, AgreementStatus(begin=0, floor=30, head=90), {"a": 89, "b": 88})
@@ -219,13 +219,13 @@ def enter(
         return (JoinAction.CREATE if number == 0 or new else JoinAction.WAIT), ""
     if own > shared.head:
         raise JobFailedError(
-            f"a replica has done batch {own}, and the shared place knows of none after {shared.head}: it was"
-            " put back from an older copy. Put it back as it was, or start from scratch (--fresh)"
+            f"a replica has run batch {own}, but the agreement has no batch after {shared.head}: it was"
+            " restored from an older copy. Restore its latest version, or start from scratch (--fresh)"
         )
     able = can_go_on(own, shared)
     if able and not stray and shared.head - own <= far:
         return _go_on(own), ""
-    # A batch is needed that is still there: what it has put out may have to be published once more.
+    # The batch must not have been removed, because its output may have to be published again.
     if stateless and shared.done >= shared.floor and shared.done > own:
         return JoinAction.SKIP, ""
     best = max(sorted(others), key=lambda name: others[name], default="")
@@ -239,7 +239,7 @@ def _go_on(own: int) -> JoinAction:
 
 
 def can_go_on(own: int, shared: AgreementStatus) -> bool:
-    """Whether a replica with this last batch finds in the shared place all that comes next.
+    """Return whether the agreement still has all plans after this last batch of a replica.
 
     >>> place = AgreementStatus(begin=0, floor=30, head=90)
     >>> can_go_on(29, place), can_go_on(28, place)
@@ -251,12 +251,12 @@ def can_go_on(own: int, shared: AgreementStatus) -> bool:
 KEPT_BATCHES = 512
 KEPT_SECONDS = 600.0
 _SLACK_SECONDS = 1.0
-"""Of a replica's word about itself, on top of two batches: it says it after each."""
+"""Tolerance for the age of a replica's progress report, in addition to two batches; it reports after each."""
 
-_APART = 1.25
-"""Batches from one plan to the next while another replica catches up: batches of the slower of the two,"""
-_MOST_APART = 2.0
-"""but no more than so many of this one: readers of the output do not wait longer for a slow replica."""
+_PLAN_INTERVAL = 1.25
+"""Time between two plans while another replica catches up, in batches of the slower replica."""
+_MAX_PLAN_INTERVAL = 2.0
+"""Its limit, in batches of this replica: a slow replica must not delay the output for longer."""
 
 
 def pause(
@@ -267,12 +267,12 @@ def pause(
     since_last_plan: float,
     usual: float,
 ) -> float:
-    """Return how many seconds a replica should wait still before it plans a batch.
+    """Return how many more seconds a replica should wait before it plans a batch.
 
-    ``usual`` is how long a batch usually takes. While a live replica is more than one batch behind, plans are
-    a quarter of a batch further apart, so that it catches up; if its batches take longer than ours, a quarter
-    of its own, up to two of our batches. A replica that has not reported for two batches, by its pace or
-    ours, and a second counts as dead.
+    ``usual`` is the usual duration of a batch. While a live replica is more than one batch behind, the time
+    between plans is a quarter longer, so that it can catch up. If its batches take longer than ours, their
+    duration counts, up to two of our batches. A replica counts as dead if it has not reported for two
+    batches, by its pace or ours, and a second.
 
     >>> behind = {"count~1": ReplicaProgress("count~1", batch=5, at=99.5)}
     >>> pause(9, "count", behind, now=100.0, since_last_plan=1.0, usual=1.0)
@@ -289,17 +289,17 @@ def pause(
     ]
     if not behind:
         return 0.0
-    apart = min(_MOST_APART * usual, _APART * max(usual, *behind))
+    apart = min(_MAX_PLAN_INTERVAL * usual, _PLAN_INTERVAL * max(usual, *behind))
     return max(0.0, apart - since_last_plan)
 
 
 def first_batch_to_keep(
     planned_at: Mapping[int, float], now: float, *, keep: int = KEPT_BATCHES, seconds: float = KEPT_SECONDS
 ) -> int:
-    """Return the first batch that has to be kept, of those that the replica which asks has published itself.
+    """Return the first batch to keep, of those that the calling replica has published itself.
 
-    ``planned_at`` says of these batches when they were planned. At least ``keep`` of them are kept, and all
-    that are younger than ``seconds``, so that a replica which was away that long goes on without a copy.
+    ``planned_at`` maps these batches to the times of their plans. At least ``keep`` of them are kept, and all
+    that are younger than ``seconds``, so that a replica that was away that long can continue without a copy.
 
     >>> first_batch_to_keep({batch: float(batch) for batch in range(10)}, now=9.0, keep=2, seconds=5.0)
     4

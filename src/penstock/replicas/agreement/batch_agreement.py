@@ -1,9 +1,9 @@
-"""One replica's agreement with the others about each batch.
+"""One replica's agreement with the others about each batch: what it reads, and whose output is published.
 
-What it reads, and whose output of it is published. ``AgreedPlans`` is asked before a batch,
-``AgreedOutput`` after it. A replica whose output does not count compares digests with the one that does,
-and makes sure that the winner's output is published, so that a winner that dies leaves no gap. With standby
-replication, ``Standby`` says who is the primary and what a backup holds.
+``AgreedPlans`` is called before a batch, ``AgreedOutput`` after it. A replica whose output was not chosen
+compares its digests with the committed ones, and ensures that the committed output is published, so that the
+death of the replica that committed it leaves no gap. If only the primary publishes, ``Standby`` decides which
+replica is the primary and what a backup holds.
 """
 
 from __future__ import annotations
@@ -39,40 +39,40 @@ Offset = dict[str, Any]
 
 
 class AgreedPlans:
-    """The plans of one replica."""
+    """Agrees on the plans of batches for one replica."""
 
     def __init__(self, replica_spec: ReplicaSpec, folders: JobFolders) -> None:
-        self._member = replica_spec
+        self._replica_spec = replica_spec
         self._folders = folders
         self._agreement = AgreementFolder(replica_spec.folder, synced=folders.synced)
         self._planned_at = 0.0
-        self._usual = 0.0
-        """How long lately it has been from one plan to the next, but for what others were waited for."""
-        self._waits_since = 0.0
+        self._usual_interval = 0.0
+        """The recent average time between two plans, without waits for other replicas."""
+        self._waiting_since = 0.0
 
     def begin(self) -> Offset | None:
-        """Return where the first of all batches starts, if that was settled when the agreement was made."""
+        """Return the start of the first batch, if the agreement began with it."""
         charter = self._agreement.charter()
         return {"batch": 0, "sources": dict(charter.sources)} if charter and charter.sources else None
 
     def next(self, start: Offset, propose: Callable[[], Offset]) -> Offset:
-        """Return the end of the batch after ``start``; the start itself when there is nothing to do yet.
+        """Return the end of the batch that begins at ``start``; ``start`` itself if it cannot run yet.
 
-        Raises ReplicaOutdatedError when the others are so far ahead that they have forgotten that batch.
+        Raises ReplicaOutdatedError when the others are so far ahead that they have removed the batch's plan.
         """
         batch = start["batch"]
         seen = self._agreement.see(batch)
         wanted = start if seen.planned else propose()
-        whole = not self._folders.unwhole.exists()
-        move = before_batch(batch, seen, work=wanted != start, whole=whole)
-        if move is BatchAction.REBUILD:
+        whole = not self._folders.state_incomplete.exists()
+        action = before_batch(batch, seen, work=wanted != start, whole=whole)
+        if action is BatchAction.REBUILD:
             raise ReplicaOutdatedError(
-                f"batch {batch} is history for the other replicas: they are at {seen.floor}"
+                f"batch {batch} was removed from the agreement, which begins with batch {seen.floor} now"
             )
-        if move is BatchAction.WAIT or (move is BatchAction.PROPOSE and self._must_wait(batch)):
+        if action is BatchAction.WAIT or (action is BatchAction.PROPOSE and self._must_wait(batch)):
             return start
-        if move is BatchAction.PROPOSE:
-            plan = self._agreement.propose(Plan(batch, wanted, self._member.name, time.time()))
+        if action is BatchAction.PROPOSE:
+            plan = self._agreement.propose(Plan(batch, wanted, self._replica_spec.name, time.time()))
         else:
             found = self._agreement.plan(batch)
             assert found is not None, "a plan that was seen stays"
@@ -81,48 +81,53 @@ class AgreedPlans:
         return dict(plan.end)
 
     def _must_wait(self, batch: int) -> bool:
-        """Whether another replica is behind and shall have time to catch up."""
+        """Return whether to wait with the next plan, so that another replica can catch up."""
         since = time.monotonic() - self._planned_at
         replica_progress = self._agreement.replica_progress()
-        waits = pause(batch, self._member.name, replica_progress, time.time(), since, self._usual) > 0.0
-        if waits and not self._waits_since:
-            self._waits_since = time.monotonic()
+        waits = (
+            pause(batch, self._replica_spec.name, replica_progress, time.time(), since, self._usual_interval)
+            > 0.0
+        )
+        if waits and not self._waiting_since:
+            self._waiting_since = time.monotonic()
         return waits
 
     def _note_pace(self) -> None:
         now = time.monotonic()
         if self._planned_at:
-            # A wait that counted as usual would make the next one longer, and that the one after it.
-            interval = min((self._waits_since or now) - self._planned_at, 10.0)
-            self._usual = interval if not self._usual else 0.8 * self._usual + 0.2 * interval
-        self._planned_at, self._waits_since = now, 0.0
+            # Waits do not count: otherwise each wait would make the next one longer.
+            interval = min((self._waiting_since or now) - self._planned_at, 10.0)
+            self._usual_interval = (
+                interval if not self._usual_interval else 0.8 * self._usual_interval + 0.2 * interval
+            )
+        self._planned_at, self._waiting_since = now, 0.0
 
 
-_SHORTEST = 0.2
+_MIN_PRIMARY_SECONDS = 0.2
 
 
 class Standby:
-    """Whether one replica is the primary, and what it holds as long as it is not."""
+    """Tracks whether a replica is the primary, and holds its output while it is not."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         assert blueprint.replica_spec is not None, "only replicas hold anything"
         self._sinks = blueprint.sinks
         self._folder = Path(blueprint.replica_spec.scratch)
-        self._note = blueprint.folders.primary
+        self._primary_file = blueprint.folders.primary
         self._until = 0.0
         if blueprint.replica_spec.number == 0 and blueprint.folders.is_new:
-            self._note.touch(mode=0o600)
+            self._primary_file.touch(mode=0o600)
 
     def begin(self, seconds: float) -> None:
-        """Begin to give the primary its time: as long as the batch has taken here."""
-        self._until = time.monotonic() + max(_SHORTEST, seconds)
+        """Start the time of the primary to commit: as long as the batch took here."""
+        self._until = time.monotonic() + max(_MIN_PRIMARY_SECONDS, seconds)
 
     def holds(self) -> bool:
-        """Whether this is a backup, and the primary still has time."""
-        return not self._note.exists() and time.monotonic() < self._until
+        """Return whether this is a backup and the primary still has time."""
+        return not self._primary_file.exists() and time.monotonic() < self._until
 
     def release(self, batch: int, receipts: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """Write what is held to its sinks; return all receipts of the batch."""
+        """Write held output to the sinks; return all receipts of the batch."""
         released: dict[str, list[Any]] = {}
         for name, given in receipts.items():
             for receipt in given:
@@ -136,11 +141,11 @@ class Standby:
         return released
 
     def settled(self, mine: bool, receipts: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """Note who is the primary now; drop what is held, and return the receipts of what is not."""
+        """Note whether this is the primary now; drop held output, and return the other receipts."""
         if mine:
-            self._note.touch(mode=0o600)
+            self._primary_file.touch(mode=0o600)
         else:
-            self._note.unlink(missing_ok=True)
+            self._primary_file.unlink(missing_ok=True)
         self._drop(receipts)
         return {name: [one for one in given if not is_held(one)] for name, given in receipts.items()}
 
@@ -152,160 +157,166 @@ class Standby:
 
 
 _STATE_EVERY = 16
-"""Every so many batches replicas compare all changes of their state as well."""
+"""The interval, in batches, at which replicas also compare their changes of state."""
 _FORGET_EVERY = 64
-_LOOK = 0.003
+_POLL_SECONDS = 0.003
 _DELIVERY_SECONDS = 10.0
-"""How long whoever gave a batch may take to hand it to a sink that two replicas must not write at once."""
+"""Seconds that the winner of a batch gets to write to a sink that two replicas must not write at once."""
 
 
 @dataclass
 class Offer:
-    """What a replica has made of a batch."""
+    """The result of a replica for a batch."""
 
     batch: int
     end: Mapping[str, Any]
     receipts: dict[str, list[Any]]
     digests: Mapping[str, int]
     state: Mapping[str, int]
-    """By vertex, the digest of all changes of its state so far."""
+    """The digest of all changes of state so far, by vertex."""
     seconds: float = 0.0
 
 
 class AgreedOutput:
-    """Decides for one replica whose output of each batch counts."""
+    """Agrees on the output of batches for one replica."""
 
     def __init__(self, blueprint: Blueprint) -> None:
         assert blueprint.replica_spec is not None, "only replicas agree"
         self._blueprint = blueprint
-        self._member = blueprint.replica_spec
+        self._replica_spec = blueprint.replica_spec
         self._agreement = AgreementFolder(blueprint.replica_spec.folder, synced=blueprint.folders.synced)
         self._standby = Standby(blueprint) if blueprint.replica_spec.holds else None
-        self._mixed = False
-        """Whether a batch was given by other code lately: then results may differ without anybody's fault."""
-        self._times: dict[int, float] = {}
-        """When this replica has settled each batch that is not forgotten."""
+        self._generations_differ = False
+        """Whether other code has recently committed a batch: then different results are not an error."""
+        self._settled_at: dict[int, float] = {}
+        """When this replica settled each batch that was not removed."""
 
     def settle(self, offer: Offer) -> Commit:
-        """Bring the output of a batch out, this replica's or another's, and return the commit that counts.
+        """Publish the output of a batch, this replica's or another's, and return its commit.
 
-        Raises ReplicaDivergedError when this replica came to something else, ReplicaOutdatedError when it is
+        Raises ReplicaDivergedError when this replica has another result, ReplicaOutdatedError when it is too
         far behind.
         """
         batch = offer.batch
-        stood, mine = self._agree(offer)
-        transactional, own = self._by_kind(offer.receipts)
+        committed, mine = self._agree(offer)
+        transactional, own = self._split_transactional(offer.receipts)
         if not mine:
             discard(self._blueprint, transactional)
-            self._compare(offer, stood)
+            self._compare(offer, committed)
         else:
-            self._deliver_what_was_left(batch)
-        self._bring_out(stood, sure=mine)
+            self._publish_earlier_batches(batch)
+        self._publish(committed, is_winner=mine)
         if mine or self._standby is None:
-            # These can neither take over what another has staged nor be told twice: readers tell by the ids.
+            # These sinks cannot publish what another process has staged; readers recognise duplicates by ids.
             publish(self._blueprint, batch, own)
         if mine:
-            tidy(self._blueprint)  # Who gave a batch has brought out all that was left before it.
-        self._agreement.report_progress(ReplicaProgress(self._member.name, batch, time.time(), offer.seconds))
+            tidy(self._blueprint)  # All earlier batches are published now.
+        self._agreement.report_progress(
+            ReplicaProgress(self._replica_spec.name, batch, time.time(), offer.seconds)
+        )
         self._forget(batch)
-        return stood
+        return committed
 
     def resume(self, last: LedgerEntry) -> None:
-        """Bring out what a replica that starts again may have left of its last batch."""
+        """Publish the last batch of a replica that restarts and may have died before publishing it."""
         charter = self._agreement.charter()
         if charter is not None and last.batch < charter.begin:
-            # Of the time before there were replicas: it is the first one's, and nobody has agreed on it.
-            own = self._member.number == 0
+            # A batch from before the agreement belongs to the first replica.
+            own = self._replica_spec.number == 0
             publish(self._blueprint, last.batch, last.receipts if own else self._shared(last.receipts))
         elif self._agreement.see(last.batch).committed:
-            stood = self._agreement.committed(last.batch)
-            assert stood is not None, "a commit that was seen stays"
-            self._bring_out(stood)
+            committed = self._agreement.committed(last.batch)
+            assert committed is not None, "a commit that was seen stays"
+            self._publish(committed)
 
     def is_published(self, batch: int) -> bool:
-        """Whether all output of a batch is known to be out, whoever had to bring it out."""
+        """Return whether all output of a batch is known to be published, by any replica."""
         charter = self._agreement.charter()
         if charter is not None and batch < charter.begin:
-            return self._member.number == 0  # It was for the first one to bring out.
+            return self._replica_spec.number == 0  # The first replica has published it.
         return self._agreement.is_published(batch)
 
-    def _bring_out(self, stood: Commit, *, sure: bool = False) -> None:
-        """Make the output of a batch visible that counts, unless that is known to be done.
+    def _publish(self, committed: Commit, *, is_winner: bool = False) -> None:
+        """Publish the committed output of a batch, unless it is marked as published.
 
-        ``sure`` is who gave it; so is the same replica when it starts again. Others leave alone what must not
-        be done twice at the same time.
+        ``is_winner`` means that this attempt has committed it. The replica that has committed it publishes
+        all of it, also after a restart; others only the sinks that several replicas may write at once.
         """
-        if not sure and self._agreement.is_published(stood.batch):
+        if not is_winner and self._agreement.is_published(committed.batch):
             return
-        whole = stood.by == self._member.name or self._all_shared(stood.receipts)
-        publish(self._blueprint, stood.batch, stood.receipts if whole else self._shared(stood.receipts))
+        whole = committed.by == self._replica_spec.name or self._all_shared(committed.receipts)
+        publish(
+            self._blueprint,
+            committed.batch,
+            committed.receipts if whole else self._shared(committed.receipts),
+        )
         if whole:
-            self._agreement.mark_published(stood.batch)
+            self._agreement.mark_published(committed.batch)
 
     def _agree(self, offer: Offer) -> tuple[Commit, bool]:
-        """Return whose output counts, and whether it is the one that is offered."""
+        """Return the commit of the batch, and whether it is that of the offer."""
         attempt = uuid4().hex
         batch = offer.batch
         if self._standby is not None:
             self._standby.begin(offer.seconds)
         while True:
             seen = self._agreement.see(batch)
-            whole = not self._blueprint.folders.unwhole.exists()
+            whole = not self._blueprint.folders.state_incomplete.exists()
             stopping = self._blueprint.folders.stop_request.exists()
             holds = self._standby is not None and self._standby.holds() and not stopping
-            move = after_batch(batch, seen, whole=whole, holds=holds)
-            if move is BatchAction.REBUILD:
+            action = after_batch(batch, seen, whole=whole, holds=holds)
+            if action is BatchAction.REBUILD:
                 raise ReplicaOutdatedError(
-                    f"batch {batch} is history for the other replicas: they are at {seen.floor}"
+                    f"batch {batch} was removed from the agreement, which begins with batch {seen.floor} now"
                 )
-            if move is not BatchAction.WAIT:
+            if action is not BatchAction.WAIT:
                 break
             if stopping:
-                raise SupersededError(f"batch {batch} is left to the other replicas: this one was stopped")
-            time.sleep(_LOOK)
-        if move is BatchAction.COMMIT:
+                raise SupersededError(f"the other replicas commit batch {batch}: this one was stopped")
+            time.sleep(_POLL_SECONDS)
+        if action is BatchAction.COMMIT:
             if self._standby is not None:
                 offer.receipts = self._standby.release(batch, offer.receipts)
-            stood = self._agreement.commit(self._commit(offer, attempt))
+            committed = self._agreement.commit(self._commit(offer, attempt))
         else:
             found = self._agreement.committed(batch)
             assert found is not None, "a commit that was seen stays"
-            stood = found
-        mine = stood.id == attempt
+            committed = found
+        mine = committed.id == attempt
         if self._standby is not None:
             offer.receipts = self._standby.settled(mine, offer.receipts)
-        return stood, mine
+        return committed, mine
 
     def _commit(self, offer: Offer, attempt: str) -> Commit:
         return Commit(
             offer.batch,
             attempt,
-            self._member.name,
-            self._member.generation,
+            self._replica_spec.name,
+            self._replica_spec.generation,
             offer.end,
-            self._by_kind(offer.receipts)[0],
+            self._split_transactional(offer.receipts)[0],
             offer.digests,
             offer.state if offer.batch % _STATE_EVERY == 0 else {},
             time.time(),
         )
 
-    def _by_kind(
+    def _split_transactional(
         self, receipts: Mapping[str, list[Any]]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """Return receipts of transactional sinks, and those of others."""
+        """Return the receipts of transactional sinks, and those of other sinks."""
         sinks = self._blueprint.sinks
         known = {name: given for name, given in receipts.items() if sinks[name].transactional}
         return known, {name: given for name, given in receipts.items() if name not in known}
 
     def _shared(self, receipts: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-        """Return what several replicas may bring out at once without doubling it."""
+        """Return the receipts of sinks to which several replicas may publish at once without duplicates."""
         sinks = self._blueprint.sinks
         return {name: given for name, given in receipts.items() if sinks[name].shared}
 
     def _all_shared(self, receipts: Mapping[str, list[Any]]) -> bool:
         return len(self._shared(receipts)) == len(receipts)
 
-    def _deliver_what_was_left(self, batch: int) -> None:
+    def _publish_earlier_batches(self, batch: int) -> None:
         """Publish, in order, all earlier batches that no replica has marked as published.
 
         The replica whose output counted may have died before it published it.
@@ -314,12 +325,12 @@ class AgreedOutput:
         while first > 0 and not self._agreement.is_published(first - 1):
             first -= 1
         for left in range(first, batch):
-            self._deliver(left)
+            self._publish_left(left)
 
-    def _deliver(self, batch: int) -> None:
-        """Bring out what the winner of a batch did not say that it has.
+    def _publish_left(self, batch: int) -> None:
+        """Publish a batch that the replica which committed it has not marked as published.
 
-        Where that must not happen twice at the same time, the winner gets time to end it.
+        If two replicas must not write a sink at once, that replica first gets time to finish.
         """
         left = self._agreement.committed(batch)
         if left is None:
@@ -330,48 +341,52 @@ class AgreedOutput:
                 publish(self._blueprint, batch, left.receipts)
                 self._agreement.mark_published(batch)
                 return
-            time.sleep(_LOOK)
+            time.sleep(_POLL_SECONDS)
 
-    def _compare(self, offer: Offer, stood: Commit) -> None:
-        """Raise ReplicaDivergedError when this replica has come to something else than what counts."""
-        if self._blueprint.folders.unwhole.exists() or offer.batch <= self._member.may_differ_until:
-            return  # It lacks state, and knows; or nobody has the state that goes with what counts.
-        if stood.generation != self._member.generation:
-            self._mixed = True
+    def _compare(self, offer: Offer, committed: Commit) -> None:
+        """Raise ReplicaDivergedError when the result of this replica differs from the committed one."""
+        if (
+            self._blueprint.folders.state_incomplete.exists()
+            or offer.batch <= self._replica_spec.may_differ_until
+        ):
+            return  # This replica lacks state, or no replica has the state behind the committed result.
+        if committed.generation != self._replica_spec.generation:
+            self._generations_differ = True
             return
-        state = _different(offer.state, stood.state) if offer.state and stood.state else None
-        vertex = state or _different(offer.digests, stood.digests)
+        state = _different(offer.state, committed.state) if offer.state and committed.state else None
+        vertex = state or _different(offer.digests, committed.digests)
         if vertex is not None:
             what = "state" if state else "output"
             raise ReplicaDivergedError(
                 self._blueprint.job,
                 offer.batch,
                 vertex,
-                stood.by,
-                f"replica {self._member.name} came to another {what} than {stood.by}, whose output counts",
-                alarming=not self._mixed,
+                committed.by,
+                f"replica {self._replica_spec.name} came to another {what} than {committed.by},"
+                " whose output was committed",
+                alarming=not self._generations_differ,
             )
-        if stood.state:
-            self._mixed = False
+        if committed.state:
+            self._generations_differ = False
 
     def _forget(self, batch: int) -> None:
-        """Now and then forget what no replica needs that is not far behind."""
+        """At intervals, remove old batches, which only a replica that is far behind would need."""
         now = time.monotonic()
-        self._times[batch] = now
+        self._settled_at[batch] = now
         if batch % _FORGET_EVERY:
             return
-        floor = first_batch_to_keep(self._times, now)
-        if floor == min(self._times):
+        floor = first_batch_to_keep(self._settled_at, now)
+        if floor == min(self._settled_at):
             return
         settled = self._agreement.committed(floor)
         self._agreement.forget(floor)
-        self._times = {known: at for known, at in self._times.items() if known >= floor}
+        self._settled_at = {known: at for known, at in self._settled_at.items() if known >= floor}
         if settled is not None:
-            # Whoever is further behind copies a snapshot, so nobody reads what lies before this again.
+            # A replica that is further behind copies a snapshot, so no replica reads earlier input again.
             acknowledge(self._blueprint, settled.end)
 
 
 def _different(mine: Mapping[str, int], theirs: Mapping[str, int]) -> str | None:
-    """Return the first name by which both differ. The digest of nothing is 0."""
+    """Return the first name with different digests. A missing digest counts as 0."""
     names = sorted({*mine, *theirs})
     return next((name for name in names if mine.get(name, 0) != theirs.get(name, 0)), None)

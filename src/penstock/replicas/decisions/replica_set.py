@@ -19,12 +19,12 @@ def is_replicated(spec: JobSpec) -> bool:
 
 
 def has_warm_standby(spec: JobSpec) -> bool:
-    """Whether one member runs and another one waits."""
+    """Return whether one replica runs and another one waits as its standby."""
     return spec.settings.replicas.k == 0 and spec.settings.replicas.warm_standby
 
 
 def replica_count(spec: JobSpec) -> int:
-    """Return how many members a job is to have.
+    """Return the requested number of replicas of a job.
 
     >>> from penstock.job_settings import JobSettings, Replicas
     >>> given = Replicas(), Replicas(k=2), Replicas(warm_standby=True)
@@ -36,11 +36,11 @@ def replica_count(spec: JobSpec) -> int:
 
 @dataclass(frozen=True)
 class ReplicaSpec:
-    """One replica of a job as it is wanted."""
+    """The desired state of a replica."""
 
     id: ReplicaId
     spec: JobSpec
-    """The job's. Where the user moved the driver, only the first replica is meant."""
+    """The spec of the job. Only that of the first replica has the node to which the user moved the driver."""
 
     @property
     def name(self) -> str:
@@ -49,7 +49,7 @@ class ReplicaSpec:
 
 
 def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
-    """Return what is wanted of each replica."""
+    """Return the desired replicas of a job."""
     first, count = ReplicaSpec(ReplicaId(spec.name), spec), replica_count(spec)
     if count == 1:
         return [first]
@@ -58,7 +58,7 @@ def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
 
 
 def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
-    """Return what is wanted, with the members of jobs in place of the jobs.
+    """Return the desired replicas of all jobs, by name.
 
     >>> from penstock.job_settings import JobSettings, Replicas
     >>> settings = JobSettings(replicas=Replicas(k=2))
@@ -69,7 +69,7 @@ def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
 
 
 def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
-    """Return what a cluster lacks for the replicas that a job asks for; empty when it has all.
+    """Return which nodes or racks a cluster lacks for the replicas of a job; empty when it has enough.
 
     >>> nodes = {name: NodeInfo(name, "", 4, 4 << 30) for name in ("n1", "n2")}
     >>> from penstock.job_settings import JobSettings, Replicas
@@ -99,7 +99,7 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
 
 
 def is_other_replica(one: str, other: str) -> bool:
-    """Whether two names are those of different replicas of one job."""
+    """Return whether two names are those of different replicas of the same job."""
     return one != other and ReplicaId.parse(one).job == ReplicaId.parse(other).job
 
 
@@ -115,14 +115,14 @@ def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) 
 
 
 def allows_node(spec: JobSpec, node: NodeInfo) -> bool:
-    """Whether a job may run on a node at all, whatever runs there."""
+    """Return whether the job's settings allow a node, whatever runs there."""
     labels = all(node.labels.get(label) == value for label, value in spec.settings.placement.labels.items())
     allowed = spec.settings.placement.nodes
     return labels and (not allowed or node.name in allowed)
 
 
 def _can_use(spec: JobSpec, node: NodeInfo) -> bool:
-    """Whether a driver of the job could be there if nothing else were."""
+    """Return whether the node, if it were empty, could run a driver of the job."""
     asked = spec.settings.resources
     large = node.cores >= asked.cores and node.memory >= asked.memory
     return large and allows_node(spec, node)

@@ -1,9 +1,9 @@
 """Reconciles a job with replicas: plans the worker of each replica, then decides about all of them together.
 
-- It is over when one of them has drained its sources, or when it was killed and none of them is left.
-- Its code is given up only when none of them runs it, and none may still come to run it.
-- A replica that keeps failing is tried again and again while another one runs.
-- Revisions are counted over all of them.
+- The job ends when a replica has drained its sources, or when it was killed and no replica is left.
+- New code is given up only when no replica runs it and none may still start to run it.
+- A replica that keeps failing is retried as long as another one runs.
+- Revisions are counted across all replicas.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from penstock.replicas.replica_id import ReplicaId
 
 @dataclass(frozen=True)
 class _PlannedReplica:
-    """A replica, and what its planner has come to."""
+    """A replica with its planner and the plan."""
 
     name: str
     planner: WorkerPlanner
@@ -69,14 +69,14 @@ class _PlannedReplica:
 
 @final
 class ReplicaSetReconciler:
-    """Decides about the replicas of one job."""
+    """Decides about the replicas of a job."""
 
     def __init__(self, spec: JobSpec, context: DecisionContext) -> None:
         state = context.state
         self._spec = spec
         self._context = context
         self._state = state
-        # That the code before is given up is decided for all of them.
+        # Whether to return to the previous code is decided here for all replicas, not by their planners.
         members = replica_specs(spec if spec.before is None else replace(spec, before=None))
         self._replicas = [replica_of(member, state, context.now, context.rules) for member in members]
         self._before = state.statuses.get(spec.name)
@@ -94,11 +94,11 @@ class ReplicaSetReconciler:
         )
 
     def intents(self) -> Sequence[PlacementIntent]:
-        """Return what has to be placed."""
+        """Return the workers that need a placement."""
         return [one.plan for one in self._planned if isinstance(one.plan, PlacementIntent)]
 
     def decide(self, answers: Mapping[str, PlacementResult]) -> JobDecision:
-        """Return what is done about the job, given where its parts go."""
+        """Return the actions for the job, given the placements of its workers."""
         if self._ended is not None:
             return JobDecision(self._ended)
         outcomes = {one.name: self._outcome(one, answers) for one in self._planned}
@@ -113,7 +113,7 @@ class ReplicaSetReconciler:
 
     @cached_property
     def _ended(self) -> Sequence[Action] | None:
-        """What is done about a job that is over, ends or fails; None about one that runs on."""
+        """The actions for a job that is over, ends or fails; None for a job that continues."""
         over = self._lifecycle.still_over()
         if over is not None:
             return over
@@ -128,7 +128,7 @@ class ReplicaSetReconciler:
 
     @cached_property
     def _planned(self) -> Sequence[_PlannedReplica]:
-        """What is planned for each replica; nothing for a job that does not run on."""
+        """The plan for each replica; empty for a job that does not continue."""
         if self._ended is not None:
             return ()
         runner, yielded = self._runner(), self._yielded()
@@ -141,14 +141,14 @@ class ReplicaSetReconciler:
     def _worker(
         self, replica: ReplicaState, runner: ReplicaId | None, yielded: Mapping[str, frozenset[str]]
     ) -> DesiredWorker:
-        """Return what is wanted of the worker of a replica."""
+        """Return the desired worker of a replica."""
         spec, assignment = replica.spec, replica.assignment
         waits = runner is not None and replica.id != runner
         lineage = spec.forget if spec.fresh else 0
         new = ReplicaAssignment(replica.id.index, lineage, runs=not waits)
         role, told_to_run = new, assignment is not None
         if assignment is not None and assignment.membership is not None:
-            # Whoever was told to run is replaced by a new worker that waits, and not told to wait itself.
+            # A worker that was told to run is not told to wait: a new one that waits replaces it.
             told_to_run = assignment.membership.runs
             role = replace(assignment.membership, runs=told_to_run or not waits)
         restart = None
@@ -161,7 +161,7 @@ class ReplicaSetReconciler:
             assignment,
             self._known_counts.get(str(replica.id.index)),
             "a replica is wanted" if replica.id.index else again,
-            # What became of a replica of this name that was wanted no more is history for a new one.
+            # The results of an earlier replica of this name, which was removed, do not count.
             history=max(spec.after, assignment.after) if assignment is not None else None,
             restart=restart,
             # It never moves to a node that runs another replica.
@@ -172,9 +172,9 @@ class ReplicaSetReconciler:
         )
 
     def _yielded(self) -> dict[str, frozenset[str]]:
-        """Return the nodes that the executors of one replica leave to another, which finds none.
+        """Return the nodes that a replica's executors must leave for another replica that has no node.
 
-        Nodes may have been lost since they got there. All of them have the same share of what is left.
+        This happens when nodes were lost. The remaining nodes are shared equally among the replicas.
         """
         if not any(self._has_no_node(one) for one in self._replicas):
             return {}
@@ -198,14 +198,14 @@ class ReplicaSetReconciler:
         return node is not None and not allows_node(self._spec, node)
 
     def _runner(self) -> ReplicaId | None:
-        """Return the replica that runs while the other one waits; None without a warm standby."""
+        """Return the replica that is to run while the other one waits; None without a warm standby."""
         if not has_warm_standby(self._spec):
             return None
         has_run = self._before is not None and self._before.phase in (RUNNING, ENDING)
         return chosen_runner(self._replicas, has_run=has_run, nodes=self._state.nodes)
 
     def _hopeless(self) -> ReplicaState | None:
-        """Return a replica that cannot run the code, if all others cannot either."""
+        """Return a replica that cannot run the code, if no other replica can run it either."""
         most = self._most_failures
         troubled = [one for one in self._replicas if one.trouble(most)]
         for one in self._replicas:
@@ -217,16 +217,16 @@ class ReplicaSetReconciler:
 
     @property
     def _most_failures(self) -> int:
-        """After how many failures in a row a replica is taken to be unable to run the code that is wanted."""
+        """The number of failures in a row after which a replica counts as unable to run the current code."""
         policy = self._context.rules.failures
         unproven = self._spec.before is not None and not self._is_proven_anywhere()
         return policy.fall_back_after if unproven else policy.give_up_after
 
     def _is_stranded(self, replica: ReplicaState) -> bool:
-        """Whether a replica has lost its node, and all that it may use are full or have another replica.
+        """Return whether a replica has lost its node, and all nodes that it may use are full or taken.
 
-        Of a job over several nodes, a driver needs room for one of its executors as well: on its own node, or
-        on another one if there are enough of them for all replicas.
+        A node is taken if it has another replica of the job. A driver with executors also needs room for one
+        executor: on its own node, or on another one if there are enough nodes for all replicas.
         """
         if replica.assignment is not None and not self._context.is_lost(replica.assignment):
             return False
@@ -247,7 +247,7 @@ class ReplicaSetReconciler:
         return True
 
     def _free_rooms(self, replica: str) -> dict[str, tuple[int, int]]:
-        """Return the cores and the memory of each node that no other job or replica is assigned."""
+        """Return the cores and the memory of each node that are not assigned to other jobs or replicas."""
         free = {name: (node.cores, node.memory) for name, node in self._state.nodes.items()}
         for name, one in self._state.assignments.items():
             if name == replica:
@@ -271,7 +271,7 @@ class ReplicaSetReconciler:
         return any(self._context.is_proven(one.spec, one.name) for one in self._replicas)
 
     def _concluded(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
-        """Make one status of those of the replicas, and tell people what they should know."""
+        """Combine the outcomes of the replicas into one status, alarms and actions."""
         status = self._status(outcomes)
         found = last_difference(self._replicas)
         differs: list[Action] = []
@@ -288,22 +288,22 @@ class ReplicaSetReconciler:
             Unassign(name, "it has fewer replicas")
             for name in sorted(self._assigned.keys() - outcomes.keys())
         ]
-        told = replica_alarms(self._spec.name, self._wanted_alarms(status), self._state)
-        # People are told of a difference before it is noted that they were.
+        alarms = replica_alarms(self._spec.name, self._wanted_alarms(status), self._state)
+        # The alarm about a difference comes before the status that records it as reported.
         return [
             *differs,
-            *self._respecified(outcomes),
+            *self._spec_update(outcomes),
             *done,
             *surplus,
             *self._lifecycle.say(status),
-            *told,
+            *alarms,
         ]
 
-    def _respecified(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
-        """Make one change of what is wanted of the job of all that its replicas ask for."""
+    def _spec_update(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
+        """Combine the changes of the spec that the replicas request into one."""
         spec, reasons = self._spec, []
         if spec.before is not None and self._is_proven_anywhere():
-            spec = replace(spec, before=None)  # From now on a failure is not one of the update.
+            spec = replace(spec, before=None)  # Later failures are not blamed on the update.
             reasons.append("its new code runs successfully")
         for outcome in outcomes.values():
             for action in outcome.actions:
@@ -338,7 +338,7 @@ class ReplicaSetReconciler:
         return self._before.replica_counts if self._before is not None else {}
 
     def _counts(self, outcomes: Mapping[str, WorkerOutcome]) -> dict[str, AssignmentCount]:
-        """Return what the next assignments of replicas are counted from that have none, by number."""
+        """Return the counts for replicas without an assignment, by number; the next assignment uses them."""
         counts = {}
         for name, outcome in outcomes.items():
             number, last = str(ReplicaId.parse(name).index), outcome.taken_back
@@ -349,11 +349,11 @@ class ReplicaSetReconciler:
         return counts
 
     def _has_lost_one(self) -> bool:
-        """Whether a replica is missing that was there, rather than one that was wanted only now."""
+        """Return whether an assigned replica is out of step, rather than a newly requested one."""
         return any(one.assignment is not None and not one.in_step for one in self._replicas)
 
     def _reason(self, outcomes: Mapping[str, WorkerOutcome]) -> str:
-        """Say where the replicas are; of one that does not run, why."""
+        """Return where the replicas run, and why a replica does not run."""
         if len(self._replicas) == 1:
             return outcomes[self._replicas[0].name].reason
         assigned = {one.name: one.assignment for one in self._replicas if one.assignment is not None}
@@ -370,7 +370,7 @@ class ReplicaSetReconciler:
         most, job, now = self._context.rules.failures.alarm_after, self._spec.name, self._context.now
         failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
         wanted = [replica_failing(job, failing, now)] if failing else []
-        # A clock that was set back delays nothing.
+        # abs(): setting the clock back must not delay the alarm.
         if status.unsafe_since and abs(now - status.unsafe_since) >= self._context.rules.unsafe_grace:
             wanted.append(degraded(job, status))
         return wanted

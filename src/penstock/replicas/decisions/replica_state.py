@@ -1,4 +1,4 @@
-"""The state of a job's replicas, of each one and of all together."""
+"""The state of each replica of a job, and the safety of the job."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from penstock.cluster.failure_policy import consecutive_failures, describe_failu
 from penstock.replicas.decisions.replica_set import ReplicaSpec, has_warm_standby
 from penstock.replicas.replica_id import ReplicaId
 
-_STEP = 5
-"""Per cent: what is said of a replica that catches up changes a few times, not with each batch."""
+_PERCENT_STEP = 5
+"""Rounding of percentages, so that the safety of a job does not change with each batch."""
 
 
 class SafetyLevel(Enum):
-    """How safe a job with replicas is. The values are the text forms, with a place for the detail."""
+    """How safe a job with replicas is. The values are text forms with a placeholder for the detail."""
 
     UNKNOWN = ""
-    """It has no replicas, or a later version has said something else."""
+    """The job has no replicas, or a later version has written another level."""
     K_SAFE = "k-safe"
     RECOVERING = "recovering ({}% caught up)"
     DEGRADED = "degraded (k={})"
@@ -40,7 +40,7 @@ class SafetyLevel(Enum):
 
 @dataclass(frozen=True)
 class ReplicaSafety:
-    """How safe a job with replicas is, as its status says it.
+    """How safe a job with replicas is, as shown in its status.
 
     >>> str(ReplicaSafety(SafetyLevel.DEGRADED, "0"))
     'degraded (k=0)'
@@ -50,14 +50,14 @@ class ReplicaSafety:
 
     level: SafetyLevel
     detail: str = ""
-    """How far it has caught up, which k is left, or the node of the standby."""
+    """The percentage caught up, the remaining k, or the node of the standby."""
 
     def __str__(self) -> str:
         return self.level.value.format(self.detail)
 
     @staticmethod
     def parse(text: str) -> ReplicaSafety:
-        """Read the text form."""
+        """Parse the text form."""
         for level in SafetyLevel:
             before, _, after = level.value.partition("{}")
             found = re.fullmatch(f"{re.escape(before)}(.*){re.escape(after)}", text)
@@ -67,22 +67,22 @@ class ReplicaSafety:
 
     @property
     def is_safe(self) -> bool:
-        """Whether the job is as safe as it is wanted."""
+        """Whether the job is as safe as requested."""
         return self.level in (SafetyLevel.K_SAFE, SafetyLevel.STANDBY_READY)
 
 
 @dataclass(frozen=True)
 class ReplicaState:
-    """What is known of one replica of a job as it is wanted now."""
+    """The desired and the actual state of a replica."""
 
     id: ReplicaId
     spec: JobSpec
     assignment: Assignment | None
     workers: tuple[WorkerInfo, ...]
     failures: Failures | None = None
-    """Of code that is still wanted, and since it last ran well,"""
+    """The failures of the current code since it last ran well."""
     result: Result | None = None
-    """and how it has ended, likewise."""
+    """The result of the current code."""
 
     @property
     def name(self) -> str:
@@ -91,12 +91,12 @@ class ReplicaState:
 
     @property
     def leading(self) -> WorkerInfo | None:
-        """The worker that runs."""
+        """The newest running worker."""
         return newest(tuple(worker for worker in self.workers if worker.phase == "running"))
 
     @property
     def runs_as_wanted(self) -> bool:
-        """Whether the worker that runs is the one that is assigned, and has the code that is wanted."""
+        """Whether the running worker is the assigned one and has the current code."""
         leading, assignment = self.leading, self.assignment
         if leading is None or assignment is None or other_code(self.spec, assignment):
             return False
@@ -104,25 +104,25 @@ class ReplicaState:
 
     @property
     def runs_old_code(self) -> bool:
-        """Whether it runs on though what was to succeed it does not come up."""
+        """Whether an earlier worker still runs because its successor does not start."""
         leading, assignment = self.leading, self.assignment
         return leading is not None and assignment is not None and leading.revision < assignment.revision
 
     @property
     def can_run(self) -> bool:
-        """Whether a worker of it is ready, and would run at once if it were told to."""
+        """Whether the assigned worker is ready to run at once, or runs."""
         revision = self.assignment.revision if self.assignment is not None else -1
         able = ("ready", "running")
         return any(worker.revision == revision and worker.phase in able for worker in self.workers)
 
     @property
     def in_step(self) -> bool:
-        """Whether the job would go on without a gap if only this one were left."""
+        """Whether the job would continue without interruption if only this replica were left."""
         leading = self.leading
         return leading is not None and leading.joined is not None and leading.joined.in_step
 
     def trouble(self, most_failures: int) -> str:
-        """Return why it does not run as it is wanted, and will hardly do; empty if it does or may.
+        """Return why the replica does not run as requested and probably will not; else an empty text.
 
         ``most_failures`` in a row are too many.
         """
@@ -133,13 +133,13 @@ class ReplicaState:
         return ""
 
     def may_still_run(self, most_failures: int) -> bool:
-        """Whether nobody knows yet what becomes of the code that is wanted here."""
+        """Return whether the current code was started here and has neither run nor failed for good yet."""
         tried = self.assignment is not None and not other_code(self.spec, self.assignment)
         return tried and not self.runs_as_wanted and not self.trouble(most_failures)
 
 
 def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
-    """Return what is known of a replica. The failures of one that runs well again are no trouble."""
+    """Return the state of a replica, without failures and results of earlier code or runs."""
     name, spec = replica.name, replica.spec
     assignment = actual.assignments.get(name)
     history = max(spec.after, assignment.after if assignment is not None else 0)
@@ -149,7 +149,7 @@ def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Ru
     if failures is not None and (
         not tried
         or failures.revision <= history
-        or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
+        or any(_runs_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
     result = actual.results.get(name)
@@ -166,10 +166,10 @@ def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Ru
     return ReplicaState(replica.id, spec, assignment, workers, failures, result)
 
 
-def _is_well(
+def _runs_well(
     worker: WorkerInfo, assignment: Assignment | None, actual: ClusterState, now: float, rules: Rules
 ) -> bool:
-    """Whether a worker that is assigned runs well, however often it has failed before."""
+    """Return whether the assigned worker runs well now, whatever its earlier failures."""
     if assignment is None or worker.revision != assignment.revision or worker.phase not in UP:
         return False
     return rules.failures.ran_well(worker.progress, actual.up_for(worker, now))
@@ -178,16 +178,16 @@ def _is_well(
 def chosen_runner(
     replicas: Sequence[ReplicaState], *, has_run: bool, nodes: Mapping[str, NodeInfo]
 ) -> ReplicaId:
-    """Return which of the replicas of a job with a warm standby runs.
+    """Return which replica of a job with a warm standby is to run.
 
-    The one that was told to, unless it is down and another is ready. Two may have been told to, when one that
-    was given up could not be placed anew; then it is the one that does.
+    It is the active replica, unless that is down and another one is ready. Two replicas can be marked as
+    active after one that was given up could not be placed again; then it is the one that actually runs.
     """
-    told = [one for one in replicas if one.assignment is not None and _is_told(one.assignment)]
-    if not told:
+    active = [one for one in replicas if one.assignment is not None and _is_active(one.assignment)]
+    if not active:
         able = [one for one in replicas if one.can_run] or list(replicas)
         return able[0].id
-    best = min(told, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, one.id))
+    best = min(active, key=lambda one: (_is_down(one, has_run, nodes), one.leading is None, one.id))
     if _is_down(best, has_run, nodes):
         for other in replicas:
             if other is not best and other.can_run:
@@ -195,28 +195,28 @@ def chosen_runner(
     return best.id
 
 
-def _is_told(assignment: Assignment) -> bool:
+def _is_active(assignment: Assignment) -> bool:
     return assignment.membership is None or assignment.membership.runs
 
 
 def _is_down(replica: ReplicaState, has_run: bool, nodes: Mapping[str, NodeInfo]) -> bool:
-    """Whether a replica that should run does not, and will take longer than one that is ready."""
+    """Return whether a replica that should run does not, and would start later than one that is ready."""
     assignment = replica.assignment
     if assignment is None or replica.leading is not None:
         return assignment is None
     if replica.failures is not None or replica.result is not None:
         return True
     if other_code(replica.spec, assignment):
-        return True  # What it would run is not wanted any more, and it finds no node for what is.
+        return True  # It has old code assigned, and found no node for the current code.
     gone = not any(worker.phase != "stopped" for worker in replica.workers)
     return gone and (has_run or assignment.node not in nodes)
 
 
 def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> ReplicaSafety:
-    """Return how safe a job is."""
+    """Return the safety of a job."""
     if has_warm_standby(spec):
         waiting = [one.assignment for one in replicas if one.can_run and one.leading is None]
-        ready = [one.node for one in waiting if one is not None and not _is_told(one)]
+        ready = [one.node for one in waiting if one is not None and not _is_active(one)]
         if ready:
             return ReplicaSafety(SafetyLevel.STANDBY_READY, ready[0])
         return ReplicaSafety(SafetyLevel.NO_STANDBY)
@@ -237,16 +237,16 @@ def safety_of(spec: JobSpec, replicas: Sequence[ReplicaState]) -> ReplicaSafety:
 
 
 def _rounded(share: float) -> int:
-    """Return per cent in steps.
+    """Return a percentage, rounded down to a multiple of 5.
 
     >>> [_rounded(share) for share in (0.0, 0.049, 0.37, 0.999, 1.0)]
     [0, 0, 35, 95, 100]
     """
-    return int(min(max(share, 0.0), 1.0) * 100) // _STEP * _STEP
+    return int(min(max(share, 0.0), 1.0) * 100) // _PERCENT_STEP * _PERCENT_STEP
 
 
 def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] | None:
-    """Return the newest difference that a replica tells of, and which one does."""
+    """Return the newest difference that a replica has reported, and the name of that replica."""
     found = [
         (worker.joined.differed.at, one.name, worker.joined.differed)
         for one in replicas
@@ -260,7 +260,7 @@ def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] 
 
 
 def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
-    """Tell which replicas are in one rack though there are several.
+    """Describe which replicas share a rack although the cluster has several.
 
     >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
     >>> on = {"count": "a1", "count~1": "a2"}
@@ -274,5 +274,5 @@ def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, Node
         node = nodes.get(assignment.node)
         if node is not None and first.setdefault(node.rack, replica) != replica:
             found.append(f"{replica.title} shares rack {node.rack} with {first[node.rack].title}")
-    # Asked last: there are many more nodes than replicas.
+    # Checked last: there are many more nodes than replicas.
     return found if found and len({node.rack for node in nodes.values()}) > 1 else []

@@ -16,9 +16,9 @@ _DRAINED = "drained"
 
 
 def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
-    """Return the worker whose figures stand for the job: that of the first running replica that is in step.
+    """Return the worker whose progress represents the job: of the first running replica that is in step.
 
-    The first and not the fastest: figures that jump from one to another and back look like restarts.
+    The first and not the fastest, because progress that alternates between replicas looks like restarts.
     """
     workers = documents.workers()
     members = documents.members(store_paths.WORKERS, workers, job)
@@ -32,14 +32,14 @@ def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
 
 
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
-    """Return the workers of all replicas of a job, those of the first one first."""
+    """Return the workers of all replicas of a job, in the order of the replicas."""
     by_member = documents.workers()
     own = documents.members(store_paths.WORKERS, by_member, job)
     return [documents.shown(worker) for member in own for worker in by_member[member]]
 
 
 def last_revision(documents: Documents, job: str) -> int:
-    """Return the largest revision that any replica of a job was ever given. All of them count together."""
+    """Return the largest revision of all replicas of a job, which share one counter."""
     status = documents.one(JobStatus, f"{store_paths.STATUS}/{job}")
     assignments = documents.assignments()
     own = documents.members(store_paths.ASSIGNMENTS, assignments, job)
@@ -47,43 +47,43 @@ def last_revision(documents: Documents, job: str) -> int:
 
 
 def job_failure_count(documents: Documents, spec: JobSpec) -> int:
-    """Return how often the workers of all replicas of a job have died."""
+    """Return the number of failures of all replicas of a job."""
     members = documents.members(store_paths.FAILURES, documents.failures(), spec.name)
     return sum(replica_failure_count(documents, spec, member) for member in members)
 
 
 def replica_failure_count(documents: Documents, spec: JobSpec, member: str) -> int:
-    """Return how often the worker of a replica has died since it last ran well, as it is wanted now."""
+    """Return how often the worker of a replica has failed since it last ran well."""
     failures = documents.failures().get(member)
     assignment = documents.assignments().get(member)
-    # What became of a replica of this name that was wanted no more is history for a new one.
+    # Failures of an earlier replica of this name, which was removed, do not count.
     after = max(spec.after, assignment.after if assignment else 0)
     return failures.count if failures and failures.revision > after else 0
 
 
 def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result | None:
-    """Return how a job has ended: as the replica says that was through with it, or the last one to end."""
+    """Return the result of a job: that of a replica that has drained, or of the last one to end."""
     results = documents.all(Result, store_paths.RESULTS)
     if status.phase not in OVER:
-        return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
+        return results.get(spec.name)  # The job has not ended; results of removed replicas do not count.
     own = [results[member] for member in documents.members(store_paths.RESULTS, results, spec.name)]
-    todays = [result for result in own if is_current_revision(spec, result.revision)]
-    last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
+    current = [result for result in own if is_current_revision(spec, result.revision)]
+    last = max(current, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
     return last or results.get(spec.name)
 
 
 def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
-    """Return each replica of a job: those that are wanted, and those that have not gone yet."""
+    """Return all replicas of a job: those requested, and those not removed yet."""
     assigned, workers = documents.assignments(), documents.workers()
     names = (
         *documents.members(store_paths.ASSIGNMENTS, assigned, spec.name),
         *documents.members(store_paths.WORKERS, workers, spec.name),
     )
-    there = {ReplicaId.parse(name).index for name in names}
+    existing = {ReplicaId.parse(name).index for name in names}
     wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
-    if not wanted and there <= {0}:
+    if not wanted and existing <= {0}:
         return []
-    return [_replica(documents, spec, number) for number in sorted(there | wanted)]
+    return [_replica(documents, spec, number) for number in sorted(existing | wanted)]
 
 
 def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
@@ -92,15 +92,16 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
     worker = newest(documents.workers().get(name, ()))
     worker = documents.shown(worker) if worker is not None else None
     joined = worker.joined if worker else None
-    knows = joined is not None and joined.head >= 0  # Before that nothing is agreed on, or it has not looked.
+    # Before that there is no agreed batch, or the replica has not read the agreement.
+    has_position = joined is not None and joined.head >= 0
     return {
         "number": number,
         "node": worker.node if worker else assignment.node if assignment else "",
         "phase": worker.phase if worker else "assigned" if assignment else "missing",
         "revision": assignment.revision if assignment else 0,
         "generation": assignment.generation if assignment else 0,
-        "batch": joined.batch if joined and knows else None,
-        "behind": max(0, joined.head - joined.batch) if joined and knows else None,
+        "batch": joined.batch if joined and has_position else None,
+        "behind": max(0, joined.head - joined.batch) if joined and has_position else None,
         "in_step": worker is not None and worker.phase == "running" and joined is not None and joined.in_step,
         "caught_up": joined.caught_up if joined else 0.0,
         "whole": joined is None or joined.whole,

@@ -40,7 +40,7 @@ def requested_settings(submission: Submission) -> JobSettings:
 
 
 def change_settings(settings: JobSettings, changes: Mapping[str, Any]) -> JobSettings:
-    """Return settings with some of them changed. Raises InvalidRequestError for what is no such value."""
+    """Return settings with some of them changed. Raises InvalidRequestError for an invalid value."""
     try:
         return changed(settings, changes)
     except SettingError as error:

@@ -1,1 +1,1 @@
-"""The worker's part in replication: joins the other replicas, follows them, restarts from a copy."""
+"""The worker's part in replication: join the other replicas, follow them, rebuild from a copy."""

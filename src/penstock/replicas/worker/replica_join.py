@@ -1,7 +1,7 @@
 """Joins a worker to the other replicas of its job, for the first time or again.
 
-Replicas share a folder with what they have agreed on, and can read each other's folders. Nothing here asks
-the store or the master: replicas that see the same storage get along without either.
+Replicas share the folder of their agreement, and can read each other's folders. This module uses neither the
+store nor the master: replicas with the same storage work without them.
 """
 
 from __future__ import annotations
@@ -36,49 +36,49 @@ from penstock.replicas.agreement.replica_catch_up import (
 from penstock.replicas.replica_id import ReplicaId
 
 CREATE_AFTER = 10.0
-"""Seconds after which another replica founds the agreement if the first has never begun."""
+"""Seconds after which another replica creates the agreement if the first replica has never run."""
 TRUST_AFTER = 5.0
-"""Seconds that a replica which has strayed waits for one that has the state behind the output that counts."""
+"""Seconds that a diverged replica waits for one that has the state behind the committed output."""
 GIVE_UP_AFTER = 60.0
 _LOOK = 0.05
 
 _log = get_logger(__name__)
 
 Look = Callable[[], None]
-"""Called again and again while something takes time. May raise, and so end it."""
+"""Called repeatedly during a long operation; it may raise to abort the operation."""
 
 
 @dataclass(frozen=True)
 class ReplicaFolders:
-    """Where the replicas of a job have their files, as one of them sees it."""
+    """The folders of the replicas of a job, from the view of one of them."""
 
     storage: Path
     name: str
-    """Of that one."""
+    """The name of this replica."""
     lineage: int = 0
-    """Replicas that forget what was done up to this revision agree apart from those that do not."""
+    """The revision up to which earlier results were discarded; each lineage has its own agreement."""
 
     @property
     def replica(self) -> ReplicaId:
-        """That one."""
+        """The id of this replica."""
         return ReplicaId.parse(self.name)
 
     @property
     def job(self) -> str:
-        """The job of all of them."""
+        """The job of the replicas."""
         return self.replica.job
 
     @property
     def agreement(self) -> Path:
-        """Where they agree."""
+        """The folder of their agreement."""
         return self.storage / "agreements" / self.job / str(self.lineage)
 
     def base(self, name: str) -> Path:
-        """Return the place of a replica's folders."""
+        """Return the parent of a replica's folders."""
         return self.storage / "cluster-jobs" / name
 
     def others(self) -> dict[str, int]:
-        """Return the last batch of each other replica that has ever begun; -1 if it is no help."""
+        """Return the last batch of each other replica that has ever run; -1 if it cannot be copied."""
         places = self.storage / "cluster-jobs"
         names = sorted(path.name for path in places.iterdir()) if places.is_dir() else []
         return {
@@ -88,14 +88,14 @@ class ReplicaFolders:
         }
 
     def forget_earlier(self) -> None:
-        """Remove what replicas have agreed on that start from scratch since."""
+        """Remove the agreements of earlier lineages, from before a start from scratch."""
         for path in sorted(self.agreement.parent.iterdir()):
             if path.name.isdigit() and int(path.name) < self.lineage:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def replica_folders_of(storage: Path, assignment: Assignment) -> ReplicaFolders:
-    """Return the group of a worker, whether or not it knows itself that there is one."""
+    """Return the folders of a worker's replicas, even if the worker was assigned without replicas."""
     if assignment.membership is not None:
         return ReplicaFolders(storage, assignment.job, assignment.membership.lineage)
     return ReplicaFolders(storage, assignment.job, (assignment.forget or 0) if assignment.fresh else 0)
@@ -103,19 +103,22 @@ def replica_folders_of(storage: Path, assignment: Assignment) -> ReplicaFolders:
 
 @dataclass(frozen=True)
 class Divergence:
-    """That a replica must not go on from what it has: where it came to another result, and whose counts."""
+    """The batch in which a replica had another result, and the replica whose result counts.
+
+    A replica that has diverged must not continue from its own state.
+    """
 
     batch: int
     by: str
 
 
-def write_divergence(folder: Path, stray: Divergence) -> None:
-    """Leave word in a replica's folder, for whoever has it next."""
-    write_private(folder / STRAYED, json.dumps(asdict(stray)))
+def write_divergence(folder: Path, divergence: Divergence) -> None:
+    """Write a note to a replica's folder for the next worker that uses it."""
+    write_private(folder / STRAYED, json.dumps(asdict(divergence)))
 
 
 def read_divergence(folder: Path) -> Divergence | None:
-    """Read what was left; a note that cannot be read says that much, too."""
+    """Read the note; one that cannot be read still means that the replica has diverged."""
     try:
         return Divergence(**json.loads((folder / STRAYED).read_text()))
     except FileNotFoundError:
@@ -124,11 +127,13 @@ def read_divergence(folder: Path) -> Divergence | None:
         return Divergence(0, "")
 
 
-def copy_candidates(stray: Divergence, others: Mapping[str, int], waited: float) -> Mapping[str, int] | None:
+def copy_candidates(
+    divergence: Divergence, others: Mapping[str, int], waited: float
+) -> Mapping[str, int] | None:
     """Return the replicas that a diverged replica may copy: those whose state includes the committed result.
 
-    Empty means wait; None means that no replica has that state, because the one that committed died before it
-    saved it. The replica may then keep its own.
+    An empty result means to wait. None means that no replica has that state, because the one that committed
+    the batch died before it saved the state; then the replica may continue from its own.
 
     >>> copy_candidates(Divergence(5, "count"), {"count": 6, "count~2": 7}, 0.0)
     {'count': 6}
@@ -139,14 +144,14 @@ def copy_candidates(stray: Divergence, others: Mapping[str, int], waited: float)
     >>> copy_candidates(Divergence(5, "count"), {"count": 4}, 60.0) is None
     True
     """
-    able = {name: last for name, last in others.items() if last >= stray.batch}
-    if stray.by in able:
-        return {stray.by: able[stray.by]}
+    able = {name: last for name, last in others.items() if last >= divergence.batch}
+    if divergence.by in able:
+        return {divergence.by: able[divergence.by]}
     return able if able or waited < TRUST_AFTER else None
 
 
 class ReplicaJoin:
-    """One way in, for a replica that has its folder."""
+    """Joins a replica, which has taken over its folder, to the others."""
 
     def __init__(
         self,
@@ -163,93 +168,90 @@ class ReplicaJoin:
         self._agreement = AgreementFolder(group.agreement)
         self._number = group.replica.index
         self._copier = copier
-        self._blank = blank
+        self._without_state = blank
         self._failed: dict[str, CopyError] = {}
-        self._noted: JoinAction | None = None
+        self._logged_action: JoinAction | None = None
         self.may_differ_until = -1
-        """Up to this batch the replica may differ: no other replica has the state of the committed results.
-        """
+        """The last batch whose result may differ: no replica has the state behind the committed results."""
 
     def create_agreement_if_first(self) -> None:
-        """Make the shared place, if this is the first replica and nobody has."""
+        """Create the agreement if this is the first replica and there is none."""
         if self._number == 0 and self._agreement.shared() is None:
             self._create_agreement()
 
     def go(self, look: Look) -> None:
-        """Bring the folder to where the query can start. Raises JobFailedError when that is not possible."""
+        """Prepare the folder so that the query can start. Raises JobFailedError when that is not possible."""
         began = time.monotonic()
         while not self._step(look, time.monotonic() - began):
             time.sleep(_LOOK)
 
     def _step(self, look: Look, waited: float) -> bool:
-        """Do what is next, and say whether that was all."""
+        """Take the next action, and return whether it was the last."""
         look()
         own = Ledger(self._folders.ledger).latest_batch()
         shared = self._agreement.shared()
         others: Mapping[str, int] = self._group.others()
         if shared is None:
             self._check_not_lost(own, others)
-            new = waited >= CREATE_AFTER and not self._begun()
+            new = waited >= CREATE_AFTER and not self._first_has_run()
             if enter(self._number, own, None, others, new=new)[0] is JoinAction.CREATE:
                 self._create_agreement()
             return False
-        stray = read_divergence(self._folder)
-        if stray is not None:
-            able = copy_candidates(stray, others, waited)
+        divergence = read_divergence(self._folder)
+        if divergence is not None:
+            able = copy_candidates(divergence, others, waited)
             if able is not None and not able:
-                return False  # Somebody may have what this one needs, and has not said so yet.
+                return False  # A replica may have the needed state, and not have saved it yet.
             others = able or {}
         others = {name: last for name, last in others.items() if name not in self._failed}
         stateless = not self._blueprint.plan.needs_exchange
-        entrance, whom = enter(
-            self._number, own, shared, others, stray=stray is not None, stateless=stateless
+        action, whom = enter(
+            self._number, own, shared, others, stray=divergence is not None, stateless=stateless
         )
-        if entrance is not self._noted:
-            self._noted = entrance
-            _log.info("replica joins", how=entrance.value, whom=whom, own=own, others=dict(others))
-        if entrance is JoinAction.COPY:
+        if action is not self._logged_action:
+            self._logged_action = action
+            _log.info("replica joins", how=action.value, whom=whom, own=own, others=dict(others))
+        if action is JoinAction.COPY:
             return self._copy(whom, others[whom], look)
-        if entrance is JoinAction.SKIP:
+        if action is JoinAction.SKIP:
             return self._skip(shared)
-        if entrance is not JoinAction.WAIT and stray is not None:
-            self._accept_divergence(stray)
-        if entrance is JoinAction.BEGIN:
-            clear_replica_folder(
-                self._folders
-            )  # Of a copy that was cut short: who begins with the first batch lacks nothing.
-        if entrance is JoinAction.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
-            raise self._unable(shared)
-        return entrance is not JoinAction.WAIT
+        if action is not JoinAction.WAIT and divergence is not None:
+            self._accept_divergence(divergence)
+        if action is JoinAction.BEGIN:
+            # An interrupted copy is not needed to begin with the first batch.
+            clear_replica_folder(self._folders)
+        if action is JoinAction.WAIT and (self._failed or waited >= GIVE_UP_AFTER):
+            raise self._no_snapshot_error(shared)
+        return action is not JoinAction.WAIT
 
-    def _accept_divergence(self, stray: Divergence) -> None:
-        """Go on from what there is, though it is not what the output of a batch came from."""
+    def _accept_divergence(self, divergence: Divergence) -> None:
+        """Continue from the own state, although the committed output of a batch came from another state."""
         _log.warning(
             "no replica has the state of the committed result; continuing from own state",
-            batch=stray.batch,
-            by=stray.by,
+            batch=divergence.batch,
+            by=divergence.by,
         )
-        self.may_differ_until = stray.batch
+        self.may_differ_until = divergence.batch
         (self._folder / STRAYED).unlink(missing_ok=True)
 
-    def _begun(self) -> bool:
-        """Whether the first replica has ever begun: as long as it might decide alone, nobody founds."""
+    def _first_has_run(self) -> bool:
+        """Return whether the first replica has ever run; only if not, others may create the agreement."""
         return self._group.base(str(ReplicaId(self._group.job))).exists()
 
     def _create_agreement(self) -> None:
         own = Ledger(self._folders.ledger).latest_batch()
         sources = SourcePositions(self._blueprint).begin() if own < 0 else {}
         self._agreement.create(Charter(own + 1, sources))
-        _log.info("agreement founded", folder=str(self._group.agreement), begin=own + 1)
+        _log.info("agreement created", folder=str(self._group.agreement), begin=own + 1)
         self._group.forget_earlier()
 
     def _copy(self, whom: str, last: int, look: Look) -> bool:
         source = self._group.base(whom)
         try:
             if last < 0:
-                clear_replica_folder(
-                    self._folders
-                )  # Nobody has done anything yet: it begins again with the first batch.
-            elif self._blank:
+                # No replica has run a batch yet: begin with the first batch.
+                clear_replica_folder(self._folders)
+            elif self._without_state:
                 last = join_without_state(source, self._folders, look)
             elif self._copier is not None:
                 last = self._copier.copy(source, look)
@@ -264,8 +266,8 @@ class ReplicaJoin:
         return True
 
     def _skip(self, shared: AgreementStatus) -> bool:
-        """Go on after the last batch that is committed: a job that keeps nothing needs no more."""
-        with suppress(ReplicaOutdatedError):  # All of them may have been forgotten since.
+        """Continue after the last committed batch, as a job without state can."""
+        with suppress(ReplicaOutdatedError):  # All of these batches may have been removed since.
             for batch in range(shared.head, shared.floor - 1, -1):
                 commit = self._agreement.committed(batch)
                 if commit is not None:
@@ -275,20 +277,20 @@ class ReplicaJoin:
         return False
 
     def _check_not_lost(self, own: int, others: Mapping[str, int]) -> None:
-        """Never found anew what was there: batches would come out twice."""
-        # The first one may have run alone before there were others: what it has done says nothing.
+        """Raise if the agreement existed and was lost: a new one would publish batches twice."""
+        # Batches of the first replica do not count: it may have run alone before there were others.
         known = [last for name, last in others.items() if ReplicaId.parse(name).index]
         known += [own] if self._number else []
         if max(known, default=-1) >= 0:
             raise JobFailedError(
-                f"job {self._group.job!r}: {self._group.agreement} is gone, and with it what replicas have"
-                " agreed on: put it back, or start from scratch (--fresh)"
+                f"job {self._group.job!r}: {self._group.agreement} is missing, the agreement of its replicas:"
+                " restore it, or start from scratch (--fresh)"
             )
 
-    def _unable(self, shared: AgreementStatus) -> JobFailedError:
+    def _no_snapshot_error(self, shared: AgreementStatus) -> JobFailedError:
         failed = sorted((ReplicaId.parse(name), str(error)) for name, error in self._failed.items())
         reasons = "".join(f"; {replica.title}: {error}" for replica, error in failed)
         return JobFailedError(
-            f"job {self._group.job!r}: {self._group.replica.title} needs a snapshot of a batch from"
-            f" {shared.floor - 1} on, and no other replica has one{reasons}"
+            f"job {self._group.job!r}: {self._group.replica.title} needs a snapshot of batch"
+            f" {shared.floor - 1} or later, and no other replica has one{reasons}"
         )

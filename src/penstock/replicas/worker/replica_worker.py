@@ -1,4 +1,4 @@
-"""A worker as a replica of its job: it joins, stands by, restarts, and reports its progress."""
+"""The replication of a worker: it joins the other replicas, stands by, rebuilds, and reports its progress."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ from penstock.replicas.worker.replica_join import (
 )
 
 MOST_REBUILDS = 5
-"""How often, within a minute, a replica begins again before it leaves that to its supervisor."""
+"""How often a replica may be rebuilt within a minute before its worker fails."""
 MAX_BATCHES_BEHIND = 20
-"""A replica that is more batches behind copies another one if it does not catch up by itself."""
+"""A replica that is more batches behind copies another one, unless it catches up by itself."""
 CATCH_UP_SECONDS = 15.0
-"""Seconds in which one must have made up for a good part of that."""
-_PART = 0.3
+"""Seconds within which the number of batches behind must become smaller by ``_CATCH_UP_SHARE``."""
+_CATCH_UP_SHARE = 0.3
 _MINUTE = 60.0
-_KEEP_UP = 2.0
-_ALIVE = 10.0
+_REFRESH_SECONDS = 2.0
+_ALIVE_SECONDS = 10.0
 
 _log = get_logger(__name__)
 
 
 def refuse_if_agreed(storage: Path, assignment: Assignment) -> None:
-    """Raise SupersededError when a worker that would decide alone comes to a job that has replicas by now."""
+    """Raise SupersededError when a worker without replicas starts a job that has an agreement by now."""
     if AgreementFolder(replica_folders_of(storage, assignment).agreement).charter() is not None:
-        raise SupersededError(f"the replicas of job {assignment.job!r} agree on its batches by now")
+        raise SupersededError(f"job {assignment.job!r} has replicas now, which agree on its batches")
 
 
 def is_falling_behind(gaps: Sequence[tuple[float, int]]) -> bool:
-    """Whether a replica will not catch up by itself, by how many batches it was behind when, oldest first.
+    """Return whether a replica is not catching up, given times and batches behind, oldest first.
 
     >>> is_falling_behind([(0.0, 40), (16.0, 39)]), is_falling_behind([(0.0, 40), (16.0, 25)])
     (True, False)
@@ -64,11 +64,11 @@ def is_falling_behind(gaps: Sequence[tuple[float, int]]) -> bool:
     if not gaps:
         return False
     (since, before), (now, gap) = gaps[0], gaps[-1]
-    return now - since >= CATCH_UP_SECONDS and gap > max(MAX_BATCHES_BEHIND, before * (1 - _PART))
+    return now - since >= CATCH_UP_SECONDS and gap > max(MAX_BATCHES_BEHIND, before * (1 - _CATCH_UP_SHARE))
 
 
 class ReplicaWorker:
-    """One worker's part in the replicas of its job."""
+    """The part of a worker in the replication of its job."""
 
     def __init__(self, instance: WorkerConfig, scratch: Path) -> None:
         membership = instance.assignment.membership
@@ -81,20 +81,20 @@ class ReplicaWorker:
         self._agreement = AgreementFolder(self._group.agreement)
         self._blueprint: Blueprint | None = None
         self._copier: Copier | None = None
-        self._kept_up = 0.0
+        self._refreshed_at = 0.0
         self._rebuilds: list[float] = []
         self._gaps: deque[tuple[float, int]] = deque()
-        self._tolerates = -1
-        self._since = -1
+        self._may_differ_until = -1
+        self._joined_at_batch = -1
         self._differed: Difference | None = None
         self.stands_by = False
-        """Whether it has its folder and waits to be told to run."""
+        """Whether it has taken over its folder and waits to be told to run."""
         self.joined = ReplicaReport()
-        """How it stands among the others, as of the last look."""
+        """Its position relative to the other replicas, as last read."""
 
     @property
     def replica_spec(self) -> ReplicaSpec:
-        """What the engine has to know."""
+        """The description of the replica for the engine."""
         return ReplicaSpec(
             self._instance.job,
             self._membership.number,
@@ -102,39 +102,41 @@ class ReplicaWorker:
             self._instance.assignment.generation,
             holds=self._settings.publishes_by_primary,
             scratch=str(self._scratch / "held"),
-            may_differ_until=self._tolerates,
+            may_differ_until=self._may_differ_until,
         )
 
     def another_replica_runs(self, now: float) -> bool:
-        """Whether another replica is at work, so that nobody waits for this one."""
+        """Return whether another replica runs, so that the job does not wait for this one."""
         if not self._membership.runs:
             return True
         replica_progress = self._agreement.replica_progress().values()
-        return any(one.name != self._instance.job and now - one.at < _ALIVE for one in replica_progress)
+        return any(
+            one.name != self._instance.job and now - one.at < _ALIVE_SECONDS for one in replica_progress
+        )
 
     def attach(self, blueprint: Blueprint) -> None:
-        """Take note that the replica's folder is this worker's now."""
+        """Set the folder that this worker has taken over."""
         blueprint.folders.create()
         self._blueprint = blueprint
         self.stands_by = not self._membership.runs
-        # The first founds even if it stands by: as long as it might decide alone, others must not.
-        self._way_in().create_agreement_if_first()
+        # The first replica creates the agreement even as a standby, because others must not while it exists.
+        self._make_join().create_agreement_if_first()
 
     def refresh_copy(self, look: Look) -> None:
-        """Every other second, bring the folder to where another replica is, so that it can go on at once."""
-        if time.monotonic() - self._kept_up < _KEEP_UP:
+        """Every two seconds, copy the newest batch of another replica, to be able to take over at once."""
+        if time.monotonic() - self._refreshed_at < _REFRESH_SECONDS:
             return
         others = self._group.others()
         best = max(sorted(others), key=lambda name: others[name], default="")
         if best and others[best] >= 0:
             try:
-                self._keep_up_with(self._group.base(best), look)
+                self._copy_from(self._group.base(best), look)
             except CopyError as error:
                 _log.info("not copied", replica=best, reason=str(error))
-        self._kept_up = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
-    def _keep_up_with(self, source: Path, look: Look) -> None:
-        folders = self._drawn.folders
+    def _copy_from(self, source: Path, look: Look) -> None:
+        folders = self._attached.folders
         if read_divergence(self._folder) is not None:
             copy_snapshot(source, folders, look)
             (self._folder / STRAYED).unlink(missing_ok=True)
@@ -142,19 +144,19 @@ class ReplicaWorker:
         self._copier.copy(source, look)
 
     def join_replicas(self, look: Look) -> None:
-        """Bring the folder to where the query can start."""
+        """Prepare the folder so that the query can start."""
         self.stands_by = False
-        way_in = self._way_in()
-        way_in.go(look)
+        join = self._make_join()
+        join.go(look)
         self._copier = None
-        self._tolerates = max(self._tolerates, way_in.may_differ_until)
-        self._since = Ledger(self._drawn.folders.ledger).latest_batch()
+        self._may_differ_until = max(self._may_differ_until, join.may_differ_until)
+        self._joined_at_batch = Ledger(self._attached.folders.ledger).latest_batch()
         self._gaps.clear()
 
     def check_pace(self, now: float) -> None:
         """Raise ReplicaOutdatedError when copying another replica is faster than catching up.
 
-        ``now`` counts seconds, from whenever.
+        ``now`` is the time by a monotonic clock, in seconds.
         """
         gap = self.joined.head - self.joined.batch
         if gap <= MAX_BATCHES_BEHIND:
@@ -168,12 +170,14 @@ class ReplicaWorker:
             and max(self._group.others().values(), default=-1) > self.joined.batch + MAX_BATCHES_BEHIND
         ):
             self._gaps.clear()
-            raise ReplicaOutdatedError(f"the others are {gap} batches ahead, and that does not become less")
+            raise ReplicaOutdatedError(
+                f"the others are {gap} batches ahead, and this replica does not catch up"
+            )
 
     def record_rebuild(self, error: PenstockError, now: float) -> None:
-        """Note why the replica must not go on from what it has. Raises JobFailedError if it was so too often.
+        """Record why the replica must be rebuilt. Raises JobFailedError if that has happened too often.
 
-        ``now`` counts seconds, from whenever.
+        ``now`` is the time by a monotonic clock, in seconds.
         """
         self._rebuilds = [at for at in self._rebuilds if now - at < _MINUTE] + [now]
         if isinstance(error, ReplicaDivergedError):
@@ -183,9 +187,9 @@ class ReplicaWorker:
         if len(self._rebuilds) > MOST_REBUILDS:
             who = ReplicaId.parse(self._instance.job).title
             raise JobFailedError(
-                f"{who} had to begin again {len(self._rebuilds)} times within a minute:"
-                f" {error}. Tasks must give the same result in every replica: see what they take from clocks,"
-                " random numbers, files or services"
+                f"{who} had to be rebuilt {len(self._rebuilds)} times within a minute:"
+                f" {error}. Tasks must give the same result in every replica: check their use of clocks,"
+                " random numbers, files and services"
             ) from error
 
     def leave(self) -> None:
@@ -194,34 +198,34 @@ class ReplicaWorker:
             self._agreement.leave(self._instance.job)
 
     def look(self) -> ReplicaReport:
-        """See how the replica stands among the others."""
+        """Read and return the position of the replica relative to the others."""
         if self._blueprint is None:
             return self.joined
         folders = self._blueprint.folders
-        # What keeps it from looking is the query's trouble, which says so.
+        # The query itself reports errors that also occur here.
         with suppress(PenstockError, OSError):
             batch = Ledger(folders.ledger).latest_batch()
             head = self._agreement.head(after=max(batch, self.joined.head))
             self.joined = ReplicaReport(
-                batch, head, self._since, not folders.unwhole.exists(), self._differed
+                batch, head, self._joined_at_batch, not folders.state_incomplete.exists(), self._differed
             )
         return self.joined
 
     @property
-    def _drawn(self) -> Blueprint:
-        assert self._blueprint is not None, "settled in before"
+    def _attached(self) -> Blueprint:
+        assert self._blueprint is not None, "attach() must be called first"
         return self._blueprint
 
     @property
     def _folder(self) -> Path:
-        return Path(self._drawn.folders.root)
+        return Path(self._attached.folders.root)
 
-    def _way_in(self) -> ReplicaJoin:
+    def _make_join(self) -> ReplicaJoin:
         blank = self._settings.skips_state
-        return ReplicaJoin(self._group, self._drawn, self._copier, blank=blank)
+        return ReplicaJoin(self._group, self._attached, self._copier, blank=blank)
 
 
 def replica_blueprint(job: Job, place: Path) -> Blueprint:
-    """Draw a job as far as coming in needs it, in a folder that was taken over and is never made anew."""
-    drawn = make_blueprint(job, folder=place, buckets=1, sides={})
-    return replace(drawn, folders=replace(drawn.folders, taken=True))
+    """Return the parts of a job's blueprint that joining needs, for a folder that was taken over."""
+    blueprint = make_blueprint(job, folder=place, buckets=1, sides={})
+    return replace(blueprint, folders=replace(blueprint.folders, taken=True))
