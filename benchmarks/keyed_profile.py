@@ -13,8 +13,8 @@ from benchmarks.events import keyed_batches
 from penstock.engine.blueprint import make_blueprint
 from penstock.engine.execution.batch_stages import BatchPart, run_keyed_stage, run_source_stage
 from penstock.engine.execution.blueprint_transfer import load_program, pack_blueprint
-from penstock.engine.storage.keyed_state import StateHead
 from penstock.engine.storage.serialization import unpack
+from penstock.engine.storage.state_chain import StateHead
 from penstock.graph.vertex import SIDE_STREAMS
 from penstock.log import Log, log_folder
 

@@ -52,7 +52,8 @@ job = ps.Job(
     "killed",
     guarantee=os.environ.get("KILL_GUARANTEE", "exactly-once"),
     max_iterations=ROUNDS,
-    parallelism=int(os.environ.get("KILL_BUCKETS", "2")),
+    parallelism=2,
+    buckets=int(os.environ.get("KILL_BUCKETS", "2")),
 )
 source = job.source(
     "source", ps.LogSource("input", max_records_per_batch=int(os.environ.get("KILL_BATCH", "60000")))

@@ -44,7 +44,7 @@ def tag(version: int) -> Any:
 
 def job(version: int) -> ps.Job:
     """Return one version of the job."""
-    made = ps.Job("soak", parallelism=2 + version % 2, max_iterations=2)
+    made = ps.Job("soak", buckets=2 + version % 2, max_iterations=2)
     source = made.source("in", ps.LogSource("input"))
     tagged = source >> made.task("tag", tag(version))
     tagged >> made.task("running", Running()) >> made.sink("out", ps.LogSink("out"))
@@ -92,7 +92,7 @@ def main() -> None:
                 restart_at += every
                 version += 1
                 if version % 3:
-                    done = handle.reconfigure(parallelism=2 + version % 2, tasks={"tag": tag(version)})
+                    done = handle.reconfigure(buckets=2 + version % 2, tasks={"tag": tag(version)})
                 else:
                     done = handle.reconfigure(job(version))
                 note(

@@ -15,7 +15,7 @@ from penstock.backups.snapshots.snapshot_cutter import CutError, SnapshotCutter
 from penstock.backups.snapshots.snapshot_manifest import Manifest
 from penstock.backups.snapshots.snapshot_restore import make_log_folders
 from penstock.engine.driver import batch_committer
-from penstock.engine.storage import keyed_state
+from penstock.engine.storage import state_chain
 from penstock.engine.storage.serialization import write_sealed
 from penstock.errors import JobFailedError
 from penstock.log import Log, Retention, log_folder
@@ -68,7 +68,7 @@ def restored(cutter: SnapshotCutter, manifest: Manifest, home: Path) -> Path:
 def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
-    monkeypatch.setattr(keyed_state, "_MAX_DELTAS", 4)  # Bases are made, and chains removed, all the time.
+    monkeypatch.setattr(state_chain, "_MAX_DELTAS", 4)  # Bases are made, and chains removed, all the time.
     home = tmp_path / "home"
     source = Log.create(log_folder("in", home), retain_consumed=True, upkeep=False)
     fed = 0
@@ -91,7 +91,7 @@ def test_every_cut_of_a_job_that_runs_is_the_work_of_whole_batches(
 
     def fail_tasks() -> None:
         # What a task that was given up has left of its state, which no entry names.
-        left = job.folder / "state" / "00000" / f"{job.batch + 1:012d}-failed.delta"
+        left = job.folder / "state" / "shared" / f"{job.batch + 1:012d}-failed.sections"
         if left.parent.exists() and not left.exists():
             write_sealed(left, b"failed" * 10_000)
         time.sleep(0.004)

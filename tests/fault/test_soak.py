@@ -39,6 +39,9 @@ FILES_LEFT = 110
 Those of state that the newest entry stands for are not counted: how long a chain is depends on its bytes.
 """
 
+STATE_BATCHES = 280
+"""For how many batches shared files of state may be kept: 256 for a chain, 20 until they are removed."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -173,12 +176,17 @@ def _files(folder: Path) -> int:
 
 
 def _files_of_state(job: Path) -> int:
-    """Return how many files of state the newest ledger entry stands for, and see that there are no others."""
+    """Return how many files of state the newest ledger entry stands for, and see that there are no others.
+
+    All buckets change with every batch, so that their chains are short, and files of chains before are gone.
+    """
     entry = Ledger(job / "ledger").latest()
     assert entry is not None
-    expected = {bucket: head.depth + 1 for bucket, head in entry.state.items()}
-    assert expected == {bucket: _files(job / "state" / f"{bucket:05d}") for bucket in expected}
-    return sum(expected.values())
+    own = {bucket: head.least_own_files for bucket, head in entry.state.items()}
+    assert own == {bucket: _files(job / "state" / f"{bucket:05d}") for bucket in own}
+    shared = os.listdir(job / "state" / "shared")
+    assert min(int(name.partition("-")[0]) for name in shared) > entry.batch - STATE_BATCHES
+    return sum(own.values()) + len(shared)
 
 
 def _batches(jobs: Path) -> int:

@@ -146,6 +146,6 @@ def test_replicas_and_what_they_have_agreed_on(home: Path, start: Start) -> None
 def test_a_ledger_of_a_version_to_come_is_refused_with_its_version(home: Path) -> None:
     ledger = home / "jobs" / "loop" / "ledger"
     newest = max(ledger.glob("*.json"))
-    newest.write_text(newest.read_text().replace('"version": 1', '"version": 2'))
-    with pytest.raises(JobFailedError, match=r"has version 2; this is version 1.*Penstock"):
+    newest.write_text(newest.read_text().replace('"version": 1', '"version": 3'))
+    with pytest.raises(JobFailedError, match=r"has version 3; this is version 2.*Penstock"):
         starter(LOCAL)(jobs.loop())

@@ -65,11 +65,11 @@ def test_a_query_that_was_stopped_while_it_noted_its_first_batch_begins_again(
 
 def test_another_number_of_buckets_takes_the_state_along(home: Path, engine: Engine) -> None:
     _append("in", *((n, 1) for n in range(20)))
-    engine.run(_counting(parallelism=2))
+    engine.run(_counting(buckets=2))
     _append("in", *((n, 1) for n in range(20)))
-    engine.run(_counting(parallelism=5))
+    engine.run(_counting(buckets=5))
     _append("in", *((n, 1) for n in range(20)))
-    engine.run(_counting(parallelism=1))
+    engine.run(_counting(buckets=1))
     assert _read("out") == Counter((n, count) for n in range(20) for count in (1, 2, 3))
 
 

@@ -18,6 +18,9 @@ from penstock.graph.edge import Edge
 
 Multiset = Counter[Any]
 
+SLOTS = 2
+"""The number of keyed tasks of a job that declares none, where these tests run it."""
+
 
 class Running(ps.StatefulTask):
     """Emits, for each value, which one of its key it is."""
@@ -78,7 +81,7 @@ def _build(seed: int, looped: frozenset[str]) -> RandomJob:
         f"random-{seed}",
         max_iterations=rounds,
         parallelism=instances.choice([default, default, None]),
-        buckets=instances.choice([1, 2, 3]),
+        buckets=instances.choice([1, 2, 3, 16]),
     )
     sources = [job.source(f"source{n}", ps.MemorySource()) for n in range(dice.choice([1, 1, 2]))]
     keyed = dice.random() < 0.7
@@ -154,7 +157,7 @@ def evaluate(random_job: RandomJob, most: int = 20_000) -> tuple[dict[str, Multi
             if target.kind == "sink":
                 out[target.name][(key, value)] += 1
                 continue
-            every = target.parallelism or job.parallelism or job.buckets or 1
+            every = target.parallelism or job.parallelism or min(SLOTS, job.buckets or SLOTS)
             copies = every if edge.by is ps.BROADCAST else 1
             for its_port, its_key, its_value in copies * _call(target, key, value, state):
                 queue.append((target.index, its_port, its_key, its_value, tuple(sorted(counts.items()))))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
 from engine_support import LocalRun
-from reference import RandomJob, compare, evaluate, random_job
+from reference import SLOTS, RandomJob, compare, evaluate, random_job
 
 import penstock as ps
 from penstock.engine.execution.record_flow import Program
@@ -50,13 +51,17 @@ def test_many_more_in_the_engine_alone(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Program, "step", _in_its_instance)
     for number, candidate in enumerate(_usable(WITHOUT_SPARK, first=10_000)):
         sources = list(candidate.feed.items())
-        assert candidate.job.buckets is not None
-        run = LocalRun(candidate.job, tmp_path / str(number), buckets=candidate.job.buckets)
+        buckets = candidate.job.buckets
+        assert buckets is not None
+        run = LocalRun(candidate.job, tmp_path / str(number), buckets=buckets, slots=min(SLOTS, buckets))
+        tables = random.Random(number)
         plan = run.blueprint.plan
         assert not set(plan.instances) & set(plan.direct), "instances are behind the shuffle"
         for name, items in sources:
+            run.assign([tables.randrange(run.blueprint.slots) for _ in range(buckets)])
             run.step(list(items), source=name)
         while run.feedback:
+            run.assign([tables.randrange(run.blueprint.slots) for _ in range(buckets)])
             run.step()
         out = {name: sink.records for name, sink in run.sinks.items()}
         compare(candidate, out, [ps.Discarded.from_record(r) for r in run.discarded.records])

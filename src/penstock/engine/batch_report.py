@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.engine.record_digest import add_digests
 from penstock.engine.side_streams import SideEntry
-from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.storage.state_chain import StateHead
 from penstock.graph.vertex import DISCARDED, ERRORS, LATE
 
 SAMPLE = 1000
@@ -39,9 +39,9 @@ class TaskSummary:
     buckets: tuple[int, ...] = ()
     """The buckets that a task after the shuffle has run."""
     rows_sent: dict[int, int] = field(default_factory=dict)
-    """The number of rows sent through the shuffle, by bucket."""
+    """The number of rows sent through the shuffle, by slot."""
     rows_received: dict[int, int] = field(default_factory=dict)
-    """The number of rows received from the shuffle, by bucket."""
+    """The number of rows received from the shuffle, by slot."""
     end: dict[str, Any] = field(default_factory=dict)
     records_in: dict[int, int] = field(default_factory=dict)
     records_out: dict[int, int] = field(default_factory=dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.side_streams import SIDES
+from penstock.engine.slot_table import SlotTable
 from penstock.engine.storage.job_folder import JobFolders
 from penstock.graph.connector_api import Sink, Source
 from penstock.graph.edge import ROUND_ROBIN
@@ -56,6 +57,12 @@ class Blueprint:
     vertices: tuple[VertexSpec, ...]
     plan: PhysicalPlan
     buckets: int
+    """The number of parts into which keys and their state are divided."""
+    slots: int
+    """The number of tasks of the keyed stage, between which the buckets are divided."""
+    default_instances: int
+    """The number of instances of vertices for which the job declares none: that of the job's first run, so
+    that it is the same in every replica."""
     folders: JobFolders
     sides: Mapping[str, Sink]
     """The sink of each side stream."""
@@ -89,7 +96,11 @@ class Blueprint:
     @property
     def instances(self) -> dict[int, int]:
         """The number of instances of each vertex that has its own."""
-        return {vertex: number or self.buckets for vertex, number in self.plan.instances.items()}
+        return {vertex: number or self.default_instances for vertex, number in self.plan.instances.items()}
+
+    def slot_table(self, planned: Any) -> SlotTable:
+        """Return the slot table of a batch; ``planned`` is that in its offset, if it has one."""
+        return SlotTable.planned(planned, self.buckets, self.slots)
 
     @property
     def read_by_spark(self) -> tuple[str, ...]:
@@ -146,8 +157,13 @@ class Blueprint:
         return replace(self, vertices=vertices, sides={})
 
 
-def make_blueprint(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink]) -> Blueprint:
-    """Return the blueprint of a job; raises GraphError if the graph is invalid."""
+def make_blueprint(
+    job: Job, *, folder: Path, buckets: int, sides: Mapping[str, Sink], slots: int | None = None
+) -> Blueprint:
+    """Return the blueprint of a job; raises GraphError if the graph is invalid.
+
+    Without a number of ``slots`` each bucket has its own.
+    """
     plan = compile_plan(job)
     synced = job.durability == "batch"
     for sink in (*(vertex.operator for vertex in job.vertices if vertex.kind == "sink"), *sides.values()):
@@ -176,6 +192,8 @@ def make_blueprint(job: Job, *, folder: Path, buckets: int, sides: Mapping[str, 
         vertices,
         plan,
         buckets,
+        slots or buckets,
+        slots or buckets,
         JobFolders(str(folder), synced=synced),
         dict(sides),
         guarantee=job.guarantee,

@@ -80,7 +80,7 @@ def distributions_of(job: Job) -> list[tuple[Edge, Distribution]]:
 
 
 def instances_of(job: Job) -> dict[int, int]:
-    """Return the number of instances of each vertex that has its own; 0 means one for each bucket.
+    """Return the number of instances of each vertex that has its own; 0 leaves it to the runtime.
 
     These are plain tasks that declare a number, or that are the target of a BROADCAST edge. If the job has a
     default parallelism, they include tasks that receive records in turn from such a task.
@@ -109,15 +109,25 @@ def instances_of(job: Job) -> dict[int, int]:
     return dict(sorted(found.items()))
 
 
-def buckets_of(job: Job) -> int | None:
-    """Return the number of buckets into which a job divides its keys; None leaves it to the runtime.
+DEFAULT_BUCKETS = 128
+"""The number of buckets of a new job: enough to divide its load among tasks in small steps."""
 
-    Buckets are the instances of the stateful tasks, whose ``parallelism`` can set the number as well.
+
+def slots_of(job: Job) -> int | None:
+    """Return the number of tasks that process keys at once; None leaves it to the runtime.
+
+    These tasks are the instances of the stateful tasks, whose ``parallelism`` can set the number.
     """
     keyed = [_declared_number(vertex.parallelism) for vertex in job.vertices if vertex.stateful]
-    return (
-        _declared_number(job.buckets) or next(filter(None, keyed), None) or _declared_number(job.parallelism)
-    )
+    return next(filter(None, keyed), None) or _declared_number(job.parallelism)
+
+
+def buckets_of(job: Job, known: int | None) -> int:
+    """Return the number of buckets into which a job divides its keys.
+
+    A job that does not declare it continues with the ``known`` number of its last run.
+    """
+    return _declared_number(job.buckets) or known or max(DEFAULT_BUCKETS, slots_of(job) or 0)
 
 
 def _distribution(job: Job, edge: Edge, instances: Mapping[int, int]) -> Distribution:

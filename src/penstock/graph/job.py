@@ -69,11 +69,11 @@ class Job:
         self.max_iterations = max_iterations
         """The default limit of loops: how many times a record may return to the entry of a loop."""
         self.parallelism = parallelism
-        """The default number of instances of tasks that receive records from instances or by BROADCAST. Other
-        tasks without a number of instances run in the process of their records."""
+        """The number of Spark tasks that process keys at once, and the default number of instances of tasks
+        that receive records from instances or by BROADCAST. Others run in the process of their records."""
         self.buckets = buckets
-        """The number of buckets into which keys are divided; by default ``parallelism`` if given, else chosen
-        by Spark."""
+        """The number of buckets into which keys are divided, 128 by default. Tasks that process keys have
+        several each; more buckets divide the load in smaller steps."""
         self.interval = interval
         """The minimum time from the start of one batch to the start of the next, such as "500ms"."""
         self.on_error = on_error

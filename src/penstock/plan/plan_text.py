@@ -97,7 +97,7 @@ def _target_instances(plan: PhysicalPlan, hop: Hop) -> str:
     if hop.distribution is Distribution.BY_KEY:
         return "by key"
     number = plan.instances[hop.target]
-    instances = f"{number} instances" if number else "as many instances as buckets"
+    instances = f"{number} instances" if number else "as many instances as cores"
     return f"to each of {instances}" if hop.distribution is Distribution.TO_ALL else f"in turn to {instances}"
 
 

@@ -20,7 +20,7 @@ from penstock.schema.ddl_parser import read_type
 from penstock.schema.record_schema import KEY, TIME
 from penstock.spark.spark_failures import is_java_lost, transient_reason
 
-SCHEMA = "bucket int, kind int, data binary"
+SCHEMA = "slot int, kind int, data binary"
 
 _BATCH_BYTES = 8 << 20
 
@@ -64,9 +64,9 @@ def _struct(slot: Slot) -> StructType:
 def _batch(rows: list[Row], slots: list[Any]) -> Any:
     import pyarrow as pa
 
-    buckets, kinds, data = zip(*rows, strict=True)
+    places, kinds, data = zip(*rows, strict=True)
     columns = [
-        array_of(buckets, pa.int32()),
+        array_of(places, pa.int32()),
         array_of(kinds, pa.int32()),
         array_of(data, pa.binary()),
     ]
@@ -91,7 +91,7 @@ def _native_batch(row: Row, slots: list[Any]) -> Any:
 def _with_slots(columns: list[Any], slots: list[Any]) -> Any:
     import pyarrow as pa
 
-    names = ["bucket", "kind", "data", *(f"n{number}" for number in range(len(slots)))]
+    names = ["slot", "kind", "data", *(f"n{number}" for number in range(len(slots)))]
     return pa.record_batch([*columns, *slots], names=names)
 
 
@@ -111,7 +111,7 @@ def collect_rows(frame: Any, job: str, batch: int, *, counted: bool = False) -> 
     served = frame._jdf.collectToPython()
     try:
         with _load_from_socket(served, serializer) as stream:
-            rows = [(bucket, kind, data) for bucket, kind, data in stream]
+            rows = [(slot, kind, data) for slot, kind, data in stream]
     except (struct.error, EOFError, OSError) as cut:
         raise IncompleteBatchError(job, batch, f"the result was truncated: {cause_of(cut)}") from cut
     _check_sent(served[2], job, batch)

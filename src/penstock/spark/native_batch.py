@@ -16,7 +16,7 @@ from penstock.columns import Columns
 from penstock.engine.batch_report import ReportedPart, TaskSummary
 from penstock.engine.blueprint import Blueprint, VertexSpec
 from penstock.engine.driver.batch_result import merge_result
-from penstock.engine.execution.batch_stages import NATIVE, failure_row, run_resumed_stage
+from penstock.engine.execution.batch_stages import NATIVE, ResumedPart, failure_row, run_resumed_stage
 from penstock.engine.execution.blueprint_transfer import load_program
 from penstock.engine.execution.native_outbox import runs_in_spark, writes_in_spark
 from penstock.engine.job_sources import SourcePositions
@@ -113,9 +113,8 @@ class _Batch:
             goes_on = self._continues_in_python(vertex)
             frame = self._results[vertex] = self._shared(frame, len(onward) + goes_on)
             if goes_on:
-                resumed = frame.mapInArrow(
-                    _resumed(self._half.worker, self._note["batch"], vertex, self._clock), row_schema(native)
-                )
+                part = ResumedPart(self._note["batch"], vertex, self._clock, self._note["end"].get("slots"))
+                resumed = frame.mapInArrow(_resumed(self._half.worker, part), row_schema(native))
                 self._rows.append((self._shared(resumed, 1 + len(feeds)), feeds))
             sinks = [hop.target for hop in onward if writes_in_spark(self._blueprint, hop.target)]
             written += [(frame, vertex, sink) for sink in sinks]
@@ -159,7 +158,7 @@ class _Batch:
             if (slot.vertex, slot.port) == (vertex, port):
                 for rows, feeds in self._rows:
                     if number in feeds:
-                        chosen = rows.where(f"kind = {NATIVE} AND bucket = {number}")
+                        chosen = rows.where(f"kind = {NATIVE} AND slot = {number}")
                         yield chosen.select(f"n{number}.*")
 
     def _from_spark(self, vertex: int, port: str) -> Iterator[Any]:
@@ -223,7 +222,7 @@ class _Batch:
         rows = None
         for frame, feeds in self._rows:
             part = frame.where(f"kind < {NATIVE}") if feeds else frame
-            part = part.select("bucket", "kind", "data")
+            part = part.select("slot", "kind", "data")
             rows = part if rows is None else rows.union(part)
         if self._half.keyed is not None:
             rows = self._half.keyed(rows)
@@ -239,14 +238,14 @@ class _Batch:
         return int(self._note["parts"]) or int(self._plan.needs_exchange)
 
 
-def _resumed(packed: bytes, batch: int, vertex: int, clock: BatchClock) -> Any:
+def _resumed(packed: bytes, part: ResumedPart) -> Any:
     def run(batches: Any) -> Any:
         try:
             program = load_program(packed)
         except PenstockError as error:
-            return to_batches([failure_row(batch, error)])
+            return to_batches([failure_row(part.batch, error)])
         chunks = (Columns.from_batch(found) for found in batches)
-        rows = run_resumed_stage(program, batch, vertex, clock, chunks, _task_number())
+        rows = run_resumed_stage(program, part, chunks, _task_number())
         return to_batches(rows, program.blueprint.plan.native)
 
     return run

@@ -73,7 +73,7 @@ class SparkQuery(Query):
         plan = self.blueprint.plan
         frame = self._session.readStream.format("penstock").option("blueprint", str(self._blueprint_file))
         frame = frame.option("rows", row_schema(plan.native)).load()
-        keyed = partial(_behind_shuffle, self.blueprint.buckets, worker) if plan.needs_exchange else None
+        keyed = partial(_behind_shuffle, self.blueprint.slots, worker) if plan.needs_exchange else None
         if plan.native.order:
             self._native = NativeStage(self.blueprint, worker, keyed)
         elif keyed is not None:
@@ -187,8 +187,8 @@ def _last_line(text: str) -> str:
     return next((line for line in after if line and not line.startswith(" ")), text.splitlines()[0])
 
 
-def _behind_shuffle(buckets: int, packed: bytes, frame: Any) -> Any:
-    frame = frame.repartitionById(buckets, frame["bucket"])
+def _behind_shuffle(slots: int, packed: bytes, frame: Any) -> Any:
+    frame = frame.repartitionById(slots, frame["slot"])
     return frame.mapInArrow(_keyed_half(packed), SCHEMA)
 
 

@@ -35,7 +35,7 @@ class LocalRuntime:
 
     @property
     def parallelism(self) -> int:
-        """The default number of buckets of a job."""
+        """The number of keyed tasks of a job that does not declare it."""
         return self._parallelism
 
     def query(self, blueprint: Blueprint, before: Query | None = None) -> LocalQuery:
@@ -75,7 +75,7 @@ def run_parts(
 
 
 def _run_after_shuffle(program: Program, rows: Sequence[Row]) -> list[Row]:
-    """Distribute rows to the tasks after the shuffle, one for each bucket, and run them."""
+    """Group rows by slot, and run the keyed tasks."""
     tasks: dict[int, list[Row]] = {}
     for row in rows:
         tasks.setdefault(row[0], []).append(row)

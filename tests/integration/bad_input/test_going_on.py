@@ -65,12 +65,12 @@ def test_an_altered_ledger(ran: Shell) -> None:
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
-        ("altered", "is damaged: its checksum does not match"),
+        ("altered", "is damaged: the checksum of its index does not match"),
         ("gone", "is missing: the job's folder has been altered"),
     ],
 )
 def test_state_that_was_altered(ran: Shell, damage: str, says: str) -> None:
-    files = sorted((_folder(ran) / "state").rglob("*.base"))
+    files = sorted((_folder(ran) / "state").rglob("*.sections"))
     sound = {file: file.read_bytes() for file in files}
     assert sound
     for file, data in sound.items():
@@ -78,7 +78,7 @@ def test_state_that_was_altered(ran: Shell, damage: str, says: str) -> None:
         if damage == "altered":
             file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     # Another number of buckets has to read all of the state, whatever the workers still know of it.
-    more = ran.write("more.py", _counting("counting", options="parallelism=3"))
+    more = ran.write("more.py", _counting("counting", options="buckets=3"))
     said = ran.drain(more)
     assert said.code == 1
     assert "error: job 'counting': " in said.err

@@ -19,8 +19,9 @@ from penstock.engine.driver.batch_committer import BatchCommitter
 from penstock.engine.driver.batch_planner import BatchPlanner
 from penstock.engine.execution.batch_stages import Row
 from penstock.engine.execution.record_flow import Program
-from penstock.engine.storage.keyed_state import StateHead
+from penstock.engine.slot_table import SlotTable
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.storage.state_chain import StateHead
 from penstock.engine.windows.watermarks import TimeProgress
 from penstock.graph.connector_api import Position, Split
 from penstock.graph.job import Job
@@ -90,12 +91,13 @@ class LocalRun:
         buckets: int = 2,
         replica_spec: ReplicaSpec | None = None,
         sources: Mapping[str, Any] | None = None,
+        slots: int | None = None,
     ) -> None:
         self.sinks = {name: MemorySink() for name in job.sinks}
         self.sides = {stream: MemorySink() for stream in SIDE_STREAMS}
         self.discarded = self.sides["discarded"]
         self.sources = {name: LaneSource() for name in job.sources} | dict(sources or {})
-        drawn = make_blueprint(job, folder=folder, buckets=buckets, sides=self.sides)
+        drawn = make_blueprint(job, folder=folder, buckets=buckets, sides=self.sides, slots=slots)
         if replica_spec is not None:
             replica_spec = replace(replica_spec, agreement=str(folder / "agreement"))
         self.blueprint = replace(drawn.with_ends({**self.sources, **self.sinks}), replica_spec=replica_spec)
@@ -138,6 +140,10 @@ class LocalRun:
     def times(self) -> TimeProgress:
         """How far time has come."""
         return TimeProgress.of(self.times_entry)
+
+    def assign(self, table: Sequence[int]) -> None:
+        """Give each bucket a slot, from the next batch on."""
+        SlotTable(self.blueprint.slots, tuple(table)).write(self.blueprint.folders.slots)
 
     def go_on(self, last: LedgerEntry) -> None:
         """Go on after a batch that another run has done."""

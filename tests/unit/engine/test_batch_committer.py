@@ -8,12 +8,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from engine_support import LocalRun
 
 import penstock as ps
 from penstock.connect.driver_connectors import MemorySink, MemorySource
 from penstock.engine.batch_report import ReportedPart, TaskSummary
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.driver.batch_committer import ATTEMPTS, PAUSES, BatchCommitter
+from penstock.engine.storage import state_chain
+from penstock.engine.storage.keyed_state import drop_cached_state, read_bucket
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.errors import (
     IncompleteBatchError,
@@ -208,3 +211,29 @@ def test_at_most_once_an_interrupted_batch_is_not_run_again(tmp_path: Path) -> N
         _interrupted(1, slept, committer(blueprint))
     assert not isinstance(raised.value, QueryInterruptedError), "nobody starts it again"
     assert (slept, sink.batches) == ([], [])
+
+
+def test_state_files_that_no_chain_needs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key changes with every batch, one now and then, and some never again."""
+    monkeypatch.setattr(state_chain, "_MIN_REACH", 8)
+    monkeypatch.setattr(state_chain, "_MAX_REACH", 8)
+    job = ps.Job("counting")
+    job.source("in", ps.MemorySource()) >> job.task("count", ps.Count()) >> job.sink("out", ps.MemorySink())
+    run = LocalRun(job, tmp_path, buckets=4)
+    state = run.blueprint.folders.state
+    run.step([(key, 1) for key in range(40)])
+    expected = dict.fromkeys(range(40), 1)
+    for batch in range(1, 61):
+        keys = [0, 1] if batch % 15 == 0 else [0]
+        run.step([(key, 1) for key in keys])
+        expected |= {key: expected[key] + 1 for key in keys}
+        assert len(list((state / "shared").iterdir())) <= 2 * (2 * 8 + 20) + 4
+    assert min(int(path.name[:12]) for path in (state / "shared").iterdir()) > 60 - 2 * 8 - 20
+    drop_cached_state(state)
+    held: dict[int, int] = {}
+    for bucket, head in run.heads.items():
+        held |= read_bucket(state, bucket, head)["count"]
+    assert held == expected
+    assert [head.base_batch for head in run.heads.values()].count(0) == 0
+    own = list(state.rglob("*.base"))
+    assert 1 <= len(own) <= 3, "buckets that have not changed for long have a file each"

@@ -225,7 +225,7 @@ def _counted(folder: Path, paths: list[Any], **patched: Any) -> list[tuple[Any, 
     log = Log.create(folder / "logs" / "in", partitions=1, exist_ok=True)
     log.append([ps.Record(None, str(path)) for path in paths])
     out = ps.MemorySink()
-    job = ps.Job("paths", parallelism=7)
+    job = ps.Job("paths", buckets=7)
     source = job.source("in", ps.LogSource("in", root=folder))
     keyed = job.task("key", lambda record: (PurePosixPath(record.value), None))
     source >> keyed >> job.task("count", ps.Count()) >> job.sink("out", out)

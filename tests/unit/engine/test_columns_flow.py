@@ -17,6 +17,7 @@ from penstock.engine.execution.batch_stages import (
     NATIVE,
     SUMMARY,
     BatchPart,
+    ResumedPart,
     run_resumed_stage,
     run_source_stage,
 )
@@ -164,9 +165,8 @@ def test_rows_for_spark_are_arrays_of_structs(tmp_path: Path) -> None:
 def test_what_comes_back_from_spark_goes_on(tmp_path: Path) -> None:
     run = LocalRun(job_of(Sql("SELECT * FROM input")), tmp_path)
     batch = pa.record_batch({"n": [5], "_key": ["a"], "_ts": [2.0]})
-    (row,) = run_resumed_stage(
-        run.program, 3, 1, BatchClock(0.0, False, TimeProgress()), [Columns.from_batch(batch)]
-    )
+    part = ResumedPart(3, 1, BatchClock(0.0, False, TimeProgress()))
+    (row,) = run_resumed_stage(run.program, part, [Columns.from_batch(batch)])
     summary = unpack(row[2])[0]
     assert summary.receipts == {"out": [Collected([Record("a", {"n": 5}, 2.0)], [])]}
     assert summary.records_out == {1: 1}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.storage.keyed_state import StateHead
 from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry
+from penstock.engine.storage.state_chain import StateHead
 from penstock.errors import JobFailedError
 
 HEAD = StateHead("000000000000-a.base", 0, 10, 0, 0)

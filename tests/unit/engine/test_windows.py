@@ -207,7 +207,7 @@ def test_what_only_passes_through_a_batch_leaves_nothing_in_the_state(tmp_path: 
         run.step(_at(*((f"k{k}", 1, n * 100.0 + k) for k in range(50))))
     run.end()
     assert sum(run.out("out").values()) == 250
-    sizes = [path.stat().st_size for path in tmp_path.rglob("*.delta")]
+    sizes = [path.stat().st_size for path in tmp_path.rglob("*.sections")]
     assert max(sizes) < 2000
 
 

@@ -23,7 +23,7 @@ from tests.unit.graph.samples import (
 
 from penstock.errors import GraphError, Problem
 from penstock.graph.aggregations import Count
-from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY, buckets_of
+from penstock.graph.edge import BROADCAST, ROUND_ROBIN, SAME_KEY, buckets_of, slots_of
 from penstock.graph.error_policy import Retry
 from penstock.graph.job import Job
 from penstock.graph.qos import QoS
@@ -220,16 +220,24 @@ def test_tasks_with_state_share_one_number_of_instances(task: Any) -> None:
     source >> other >> sink
     vertex >> sink
     assert find_problems(job) == []
-    assert buckets_of(job) == 4, "it is the number of all parts of keys"
+    assert slots_of(job) == 4, "all tasks with state run in the same Spark tasks"
     job.parallelism = 2
-    assert buckets_of(job) == 4, "what a task says comes before what is said for all that do not"
+    assert slots_of(job) == 4, "the number of a task precedes the default of its job"
     other.parallelism = 3
     [problem] = find_problems(job)
     assert (problem.code, problem.vertex) == ("bad-parallelism", "other")
-    assert "of which the job has 4" in problem.message
-    job.buckets = 3
+    assert "run in the same 4 Spark tasks" in problem.message
+    other.parallelism, job.buckets = None, 3
     [problem] = find_problems(job)
     assert (problem.code, problem.vertex) == ("bad-parallelism", "task")
+    assert "divided into 3 buckets" in problem.message
+
+
+def test_the_number_of_buckets_is_declared_or_kept_or_the_default() -> None:
+    assert buckets_of(Job("job"), None) == 128
+    assert buckets_of(Job("job", parallelism=200), None) == 200
+    assert buckets_of(Job("job"), 2) == 2, "an existing job keeps its own"
+    assert buckets_of(Job("job", buckets=64), 2) == 64
 
 
 class Needy(Quiet):

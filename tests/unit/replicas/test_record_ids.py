@@ -51,16 +51,14 @@ def test_replicas_give_the_same_ids_and_others_none(tmp_path: Path) -> None:
 
 
 def test_it_does_not_matter_which_task_a_bucket_is_run_by(tmp_path: Path) -> None:
-    """Spark may give several buckets to a task."""
     found = []
-    for folder, together in (("apart", False), ("together", True)):
-        local = LocalRun(
-            job(), tmp_path / folder, buckets=3, replica_spec=ReplicaSpec("count", 0, "agreement")
-        )
+    for slots in (1, 2, 3):
+        spec = ReplicaSpec("count", 0, "agreement")
+        local = LocalRun(job(), tmp_path / str(slots), buckets=3, replica_spec=spec, slots=slots)
         split = (0, [ps.Record(None, line) for line in WORDS])
         part = BatchPart(0, 0, {}, source="lines", split=split, lane="lines:0", heads={})
         rows = [row for row in run_source_stage(local.program, part) if row[1] != SUMMARY]
-        tasks = [rows] if together else [[row for row in rows if row[0] == bucket] for bucket in range(3)]
+        tasks = [[row for row in rows if row[0] == slot] for slot in range(slots)]
         sink = local.sinks["out"]
         for its_rows in tasks:
             for _, _, data in run_keyed_stage(local.program, its_rows):
@@ -68,4 +66,4 @@ def test_it_does_not_matter_which_task_a_bucket_is_run_by(tmp_path: Path) -> Non
                 sink.commit(0, receipts)
         found.append(by_id(sink))
     assert len(found[0]) == 7
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.driver.job_start import start_job
-from penstock.engine.storage import keyed_state
+from penstock.engine.storage import state_chain
 from penstock.engine.storage.job_folder import Claim, JobFolders, current_claim, take_over
 from penstock.engine.storage.keyed_state import read_bucket
 from penstock.engine.storage.ledger import Ledger, LedgerEntry, remove_leftovers
@@ -122,7 +122,7 @@ def keys_of(number: int) -> list[int]:
 
 def counting(gate: str) -> ps.Job:
     """Return a job with state, with records on their way from batch to batch, and with open windows."""
-    job = ps.Job("job", parallelism=BUCKETS)
+    job = ps.Job("job", buckets=BUCKETS, parallelism=BUCKETS)
     source = job.source("in", Steps(gate))
     newest = source >> job.task("count", Newest())
     newest >> job.sink("out", Numbers())
@@ -194,7 +194,7 @@ def own(tmp_path: Path) -> JobFolders:
 
 @pytest.fixture
 def short_chains(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keyed_state, "_MAX_DELTAS", 4)
+    monkeypatch.setattr(state_chain, "_MAX_DELTAS", 4)
 
 
 def check(own: JobFolders, batch: int) -> LedgerEntry:
@@ -371,7 +371,7 @@ def test_a_crash_while_the_own_is_emptied_leaves_no_half(
 
 def test_a_damaged_file_is_named_and_nothing_is_taken(runner: Runner, own: JobFolders) -> None:
     runner.step(3)
-    file = runner.folders.state / "00001" / runner.last.state[1].file
+    file = runner.folders.state / "shared" / runner.last.state[1].file
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(CopyError, match=f"{file.name} is damaged"):
         copy_snapshot(runner.base, own)
@@ -466,4 +466,4 @@ def test_a_blank_one_has_the_times_and_no_state(runner: Runner, own: JobFolders)
 def test_who_keeps_nothing_goes_on_after_a_commit(own: JobFolders) -> None:
     skip_to(Commit(7, "id", "job", 1, {"batch": 8, "sources": {}}, {"out": ["receipt"]}), own)
     entry = Ledger(own.ledger).latest()
-    assert entry == LedgerEntry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]})
+    assert entry == LedgerEntry(7, {"batch": 8, "sources": {}}, {"out": ["receipt"]}, buckets=0)

@@ -17,8 +17,10 @@ from penstock.backups.snapshots.snapshot_errors import SnapshotError
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.connect.sink_staging import STAGED
 from penstock.engine.storage.job_folder import Claim
+from penstock.engine.storage.keyed_state import bucket_folder, file_path, shared_folder
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
 from penstock.engine.storage.serialization import UNSEALED
+from penstock.engine.storage.state_chain import oldest_shared_batch
 from penstock.errors import PenstockError
 from penstock.log import StagedSegment, log_description
 from penstock.log.partition_lock import PartitionLock
@@ -185,19 +187,29 @@ class _Cut:
     def _hold_state(self, entry: LedgerEntry) -> None:
         for name in entry.feedback:
             self._hold(f"{self._own}/feedback/{name}")
+        state = Path(self._own) / "state"
+        self._hold_batches(
+            shared_folder(state), oldest_shared_batch(entry.state.values(), entry.batch), entry
+        )
         for bucket, head in sorted(entry.state.items()):
-            folder = f"{self._own}/state/{bucket:05d}"
-            found = 0
-            for file in self._list(folder):
-                made, _, rest = file.name.partition("-")
-                # The chain lies between the base and this batch, possibly with files of failed attempts.
-                if not made.isdigit() or not rest or rest.endswith(UNSEALED):
-                    continue
-                if head.base_batch <= int(made) <= entry.batch:
-                    self._hold(f"{folder}/{file.name}", file.inode())
-                    found += 1
-            if f"{folder}/{head.file}" not in self._files or found <= head.depth:
+            found = self._hold_batches(bucket_folder(state, bucket), head.base_batch, entry)
+            if str(file_path(state, bucket, head.newest)) not in self._files or found < head.least_own_files:
                 raise _ChangedError
+
+    def _hold_batches(self, folder: Path, first: int, entry: LedgerEntry) -> int:
+        """Hold the files of state in a folder from one batch up to that of the entry; return how many.
+
+        These are the files of chains, and perhaps what failed attempts have left.
+        """
+        found = 0
+        for file in self._list(str(folder)):
+            made, _, rest = file.name.partition("-")
+            if not made.isdigit() or not rest or rest.endswith(UNSEALED):
+                continue
+            if first <= int(made) <= entry.batch:
+                self._hold(f"{folder}/{file.name}", file.inode())
+                found += 1
+        return found
 
     def _hold_notes(self, entry: LedgerEntry | None) -> None:
         """Hold the job's own records: its intent (a batch that must not begin twice) and its structure."""

@@ -18,8 +18,9 @@ from penstock.engine.blueprint import Blueprint
 from penstock.engine.job_sinks import publish, tidy
 from penstock.engine.job_sources import SourcePositions, acknowledge
 from penstock.engine.record_digest import chained_digests
-from penstock.engine.storage.keyed_state import remove_before
+from penstock.engine.storage.keyed_state import bucket_folder, remove_before, shared_folder
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
+from penstock.engine.storage.state_chain import oldest_shared_batch
 from penstock.engine.windows.watermarks import TimeProgress, advance, has_due_window
 from penstock.errors import (
     IncompleteBatchError,
@@ -216,6 +217,7 @@ class BatchCommitter:
             feedback=summary.feedback,
             state={**(before.state if before else {}), **summary.state},
             buckets=self.blueprint.buckets,
+            default_instances=self.blueprint.default_instances,
             times=advance(self.blueprint, summary),
             digests=self._state_digests(summary),
         )
@@ -236,8 +238,11 @@ class BatchCommitter:
         for bucket, head in entry.state.items():
             known = before.state.get(bucket)
             if known is not None and known.base_batch != head.base_batch:
-                remove_before(folders.state, bucket, head.base_batch)
+                remove_before(bucket_folder(folders.state, bucket), head.base_batch)
         if entry.batch % _ENTRIES_KEPT == 0:
+            remove_before(
+                shared_folder(folders.state), oldest_shared_batch(entry.state.values(), entry.batch)
+            )
             self._ledger.trim(_ENTRIES_KEPT)
 
     @property

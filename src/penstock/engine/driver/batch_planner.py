@@ -18,6 +18,7 @@ from typing import Any
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.execution.batch_stages import BatchPart
 from penstock.engine.job_sources import SourcePositions
+from penstock.engine.slot_table import SlotTable
 from penstock.engine.storage.ledger import Intent, Ledger, LedgerEntry
 from penstock.engine.windows.watermarks import BatchClock, TimeProgress, has_due_window, with_expected_lanes
 from penstock.errors import IncompatibleJobError, PenstockError
@@ -90,12 +91,14 @@ class BatchPlanner:
         at_end = idle and self._positions.bounded and not stopping
         if idle and (stopping or not has_due_window(self._blueprint, times, now, at_end=at_end)):
             return start
-        return {
+        end = {
             "batch": start["batch"] + 1,
             "sources": positions,
             "now": now,
             "flush": at_end or times.flushed,
         }
+        table = SlotTable.read(self._folders.slots, self._buckets, self._blueprint.slots)
+        return end if table.is_even else {**end, "slots": list(table.slot_of)}
 
     def _confirm_stop(self, start: dict[str, Any]) -> bool:
         """Confirm a stop request, unless records in loops must be drained before."""
@@ -127,10 +130,11 @@ class BatchPlanner:
             self._write_range(start, end, empty=True, parts=0)
             return [BatchPart(batch, 0, end, empty=True)]
         if self._at_most_once:
-            self._ledger.intend(Intent(batch, end, self._buckets))
+            self._ledger.intend(Intent(batch, end, self._buckets, self._blueprint.default_instances))
         heads = before.state if before is not None else {}
         clock = self._clock(before, end)
         work: list[dict[str, Any]] = [{"feedback": name} for name in (before.feedback if before else [])]
+        returned = len(work)
         with self._failures_reported():
             work += [
                 {"source": name, "split": split, "lane": self._positions.lane(name, split)}
@@ -140,7 +144,15 @@ class BatchPlanner:
         tasks = work or [{}]
         return [
             BatchPart(
-                batch, number, end, len(tasks), heads=heads if number == 0 else None, clock=clock, **task
+                batch,
+                number,
+                end,
+                len(tasks),
+                returned,
+                heads=heads if number == 0 else None,
+                clock=clock,
+                slots=end.get("slots"),
+                **task,
             )
             for number, task in enumerate(tasks)
         ]

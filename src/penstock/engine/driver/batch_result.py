@@ -2,7 +2,7 @@
 
 A truncated stream can look like a complete one, so every result is checked. Each summary names the part or
 the buckets that its task has run, and counts the rows that it has sent or received through the shuffle.
-Together the summaries must name every planned part and every bucket exactly once, and each bucket must have
+Together the summaries must name every planned part and every bucket exactly once, and each slot must have
 received exactly the rows that were sent to it.
 """
 
@@ -92,12 +92,12 @@ def _lost_rows(summaries: Sequence[TaskSummary]) -> Iterator[str]:
     for summary in summaries:
         sent.update(summary.rows_sent)
         received.update(summary.rows_received)
-    different = sorted(bucket for bucket in {*sent, *received} if sent[bucket] != received[bucket])
+    different = sorted(slot for slot in {*sent, *received} if sent[slot] != received[slot])
     if different:
-        bucket = different[0]
+        slot = different[0]
         yield (
-            f"bucket {bucket} received {received[bucket]} of {sent[bucket]} rows that were sent to it"
-            + (f"; the row counts of {len(different) - 1} more buckets differ" if len(different) > 1 else "")
+            f"slot {slot} received {received[slot]} of {sent[slot]} rows that were sent to it"
+            + (f"; the row counts of {len(different) - 1} more slots differ" if len(different) > 1 else "")
         )
 
 

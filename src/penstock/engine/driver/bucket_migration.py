@@ -5,10 +5,8 @@ This is needed when the number of buckets changes, or the version of the key has
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,15 +16,17 @@ from penstock.engine.execution.parcels import repartition_parcel
 from penstock.engine.execution.partial_results import can_merge
 from penstock.engine.storage.job_folder import JobFolders
 from penstock.engine.storage.keyed_state import (
+    StateReader,
     States,
+    StateWriter,
+    file_path,
     is_waiting,
     owner_of,
-    read_bucket,
     vertex_of,
-    write_base,
 )
 from penstock.engine.storage.ledger import Ledger, LedgerEntry, remove_leftovers
 from penstock.engine.storage.serialization import pack, read_sealed, unpack, write_sealed
+from penstock.engine.storage.state_chain import StateHead
 from penstock.engine.windows.watermarks import TimeProgress
 from penstock.errors import IncompatibleJobError, cause_of, shorten
 from penstock.graph.tasks import CombiningTask
@@ -45,10 +45,11 @@ def change_buckets(
     """
     attempt = uuid4().hex
     move = _Migration(folders, buckets, blueprint)
-    for bucket, head in sorted(last.state.items()):
-        for section, held in read_bucket(folders.state, bucket, head).items():
-            for key, state in held.items():
-                move.add(section, key, state)
+    with StateReader(folders.state) as reader:
+        for bucket, head in sorted(last.state.items()):
+            for section, held in reader.read_bucket(bucket, head).items():
+                for key, state in held.items():
+                    move.add(section, key, state)
     # Records for vertices in Spark belong to no bucket.
     feedback = [name for name in last.feedback if name.endswith(SUFFIX)]
     parcels = [
@@ -58,17 +59,21 @@ def change_buckets(
         for _, parcel in unpack(read_sealed(folders.feedback / name))[0]
         for part in repartition_parcel(parcel, buckets, move.place)
     ]
-    heads = {
-        bucket: write_base(folders.state, bucket, states, last.batch, attempt, synced=folders.synced)
-        for bucket, states in enumerate(move.states)
-        if states
-    }
+    heads = move.write(last.batch, attempt)
     if parcels:
         name = f"{last.batch:012d}-{attempt}"
         write_sealed(folders.feedback / name, pack((parcels,)), synced=folders.synced)
         feedback.append(name)
     times = {**last.times, "pending": _pending_in_all_buckets(last, buckets)} if last.times else {}
-    entry = replace(last, state=heads, feedback=feedback, buckets=buckets, times=times, keys=VERSION)
+    entry = replace(
+        last,
+        state=heads,
+        feedback=feedback,
+        buckets=buckets,
+        default_instances=last.default_instances or last.buckets,
+        times=times,
+        keys=VERSION,
+    )
     Ledger(folders.ledger, synced=folders.synced).replace(entry)
     _remove_old_files(folders, entry)
     return entry
@@ -103,6 +108,17 @@ class _Migration:
                 f" {shorten(key)}: {cause_of(error)}. Start from scratch with fresh=True (--fresh), and give"
                 " such records another key"
             ) from None
+
+    def write(self, batch: int, attempt: str) -> dict[int, StateHead]:
+        """Write all buckets as of a batch, and return their heads."""
+        writer = StateWriter(self._folders.state, batch, attempt, synced=self._folders.synced)
+        try:
+            for bucket, states in enumerate(self.states):
+                if states:
+                    writer.add_base(bucket, states)
+            return writer.finish()
+        finally:
+            writer.discard()
 
     def _merged_state(self, section: str, key: Any, one: Any, other: Any) -> Any:
         vertex = vertex_of(section)
@@ -144,9 +160,9 @@ def _pending_in_all_buckets(last: LedgerEntry, buckets: int) -> dict[str, dict[s
 
 def _remove_old_files(folders: JobFolders, entry: LedgerEntry) -> None:
     """Remove all files of state except the heads, which are all bases here."""
-    kept = {str(Path(f"{bucket:05d}") / head.file) for bucket, head in entry.state.items()}
-    for bucket in os.listdir(folders.state):
-        for file in os.listdir(folders.state / bucket):
-            if str(Path(bucket) / file) not in kept:
-                (folders.state / bucket / file).unlink()
+    kept = {file_path(folders.state, bucket, head.newest) for bucket, head in entry.state.items()}
+    for folder in folders.state.iterdir():
+        for file in folder.iterdir():
+            if file not in kept:
+                file.unlink()
     remove_leftovers(folders, entry)

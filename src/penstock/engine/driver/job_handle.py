@@ -24,7 +24,6 @@ from penstock.engine.driver.query_launch import (
 from penstock.engine.driver.query_runtime import Query, Runtime
 from penstock.engine.execution.blueprint_transfer import pack_blueprint
 from penstock.errors import QueryInterruptedError, SettingError
-from penstock.graph.edge import buckets_of
 from penstock.graph.error_policy import Retry
 from penstock.graph.job import Job
 from penstock.graph.job_copy import changed_copy
@@ -85,11 +84,10 @@ class Handle:
         last = resume_job(job, blueprint)
         pack_blueprint(blueprint.for_workers())  # Report code that cannot be pickled before anything starts.
         runtime = open_runtime()
-        buckets = buckets_of(job) or (last.buckets if last else None)
         restarts = Restarts()
         while True:
             try:
-                query = prepare(runtime, blueprint, buckets)
+                query = prepare(runtime, job, blueprint, last)
                 launch(job, query, last)
                 break
             except QueryInterruptedError as error:

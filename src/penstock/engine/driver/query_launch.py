@@ -29,7 +29,7 @@ from penstock.engine.storage.ledger import (
     skipped_entry,
 )
 from penstock.errors import IncompatibleJobError, JobFailedError
-from penstock.graph.edge import buckets_of
+from penstock.graph.edge import buckets_of, slots_of
 from penstock.graph.job import Job
 from penstock.graph.job_compatibility import incompatibilities, other_sinks, same_graph
 from penstock.graph.job_copy import differences
@@ -121,10 +121,21 @@ def _publish_last_batch(blueprint: Blueprint, last: LedgerEntry | None, ledger: 
 
 
 def prepare(
-    runtime: Runtime, blueprint: Blueprint, buckets: int | None, before: Query | None = None
+    runtime: Runtime,
+    job: Job,
+    blueprint: Blueprint,
+    known: Blueprint | LedgerEntry | None,
+    before: Query | None = None,
 ) -> Query:
-    """Return a query that is ready to start: its code can be sent to the workers."""
-    return runtime.query(replace(blueprint, buckets=buckets or runtime.parallelism), before)
+    """Return a query that is ready to start: its code can be sent to the workers.
+
+    ``known`` has the numbers of the job's last run, if there was one.
+    """
+    buckets = buckets_of(job, known.buckets if known is not None else None)
+    slots = min(slots_of(job) or runtime.parallelism, buckets)
+    instances = (known.default_instances or known.buckets if known is not None else 0) or slots
+    numbered = replace(blueprint, buckets=buckets, slots=slots, default_instances=instances)
+    return runtime.query(numbered, before)
 
 
 def launch(job: Job, query: Query, last: LedgerEntry | None) -> None:
@@ -285,7 +296,7 @@ def replace_query(
     if old.batches.last is not None:
         # Records in loops are no obstacle yet: they are drained before the stop.
         check_continuation(after, structure, blueprint.folders, replace(old.batches.last, feedback=[]))
-    new = prepare(runtime, blueprint, buckets_of(after) or old.blueprint.buckets, old)
+    new = prepare(runtime, after, blueprint, old.blueprint, old)
     old.stop(drain_loops=not same_graph(structure, after.to_dict()))
     reached = Ledger(blueprint.folders.ledger).latest()
     try:
@@ -307,7 +318,7 @@ def restart_query(runtime: Runtime, old: Query, job: Job) -> Query:
     """
     old.abandon()
     last = resume_job(job, old.blueprint)
-    again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
+    again = prepare(runtime, job, old.blueprint, old.blueprint, old)
     launch(job, again, last)
     return again
 
@@ -336,7 +347,7 @@ def _start_again(
     try:
         write_structure(job, folders)
         last = resume_job(job, old.blueprint)
-        again = prepare(runtime, old.blueprint, old.blueprint.buckets, old)
+        again = prepare(runtime, job, old.blueprint, old.blueprint, old)
         launch(job, again, last)
     except Exception as another:
         error.add_note(f"The unchanged job could not be restarted either: {another}")

@@ -158,7 +158,7 @@ class Runtime(Protocol):
 
     @property
     def parallelism(self) -> int:
-        """The default number of buckets."""
+        """The number of tasks that run at once."""
 
     def query(self, blueprint: Blueprint, before: Query | None = None) -> Query:
         """Return a query that is ready to start; raises errors of the job."""

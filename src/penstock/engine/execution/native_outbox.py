@@ -28,6 +28,11 @@ class NativeOutbox:
         self._misfits = misfits
         self._waiting: list[tuple[int, Columns]] = []
 
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to send."""
+        return not self._waiting
+
     def add(self, vertex: int, port: str, given: list[Record] | Columns) -> None:
         """Add records for a port."""
         number = self._plan.slot_of(vertex, port)

@@ -7,7 +7,7 @@ another number of buckets. Only this module depends on the format.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any
@@ -15,6 +15,16 @@ from typing import Any
 from penstock.columns import Columns
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.execution.columnar_aggregation import partials
+from penstock.engine.execution.parcel_columns import (
+    GROUPS,
+    ParcelColumns,
+    Run,
+    by_key,
+    by_value,
+    joined,
+    origin_counts,
+    runs_of,
+)
 from penstock.engine.execution.partial_results import (
     FOR_INSTANCE,
     Address,
@@ -34,33 +44,42 @@ from penstock.key_hash import key_hash
 from penstock.record import Record
 from penstock.vertex_calls import vertex_call
 
+BY_ORIGIN = "by origin"
+"""The first item of a parcel whose rows come from several buckets, which two columns name: numbers of buckets
+and, for each, how many consecutive rows come from it."""
+
+_HEAD = 6
+"""The number of items before the columns: form, vertex, port, loop counters, cell or instance, and lane."""
+
 
 def repartition_parcel(
     parcel: bytes, buckets: int, place: Callable[[str, Any], int]
 ) -> list[tuple[int, bytes]]:
     """Split a parcel by key into one for each target bucket."""
-    form, name, port, counters, cell, lane, keys, *columns = unpack(parcel)
+    head, runs = _opened(unpack(parcel))
+    form, name, *_, cell, _ = head
     if form == FOR_INSTANCE:
         return [(cell % buckets, parcel)]
-    if form == "groups":
-        sizes, flat, times = columns
-        values, start = [], 0
-        for size in sizes:
-            values.append(flat[start : start + size])
-            start += size
-        columns = [values, times or [None] * len(keys)]
-    rows: dict[int, list[tuple[Any, ...]]] = {}
-    for row in zip(keys, *columns, strict=True):
-        rows.setdefault(place(name, row[0]), []).append(row)
-    dealt = []
-    for bucket, its_rows in sorted(rows.items()):
-        its_keys, *its_columns = (list(column) for column in zip(*its_rows, strict=True))
-        if form == "groups":
-            lists, times = its_columns
-            flat = [value for values in lists for value in values]
-            its_columns = [[len(values) for values in lists], flat, times]
-        dealt.append((bucket, pack((form, name, port, counters, cell, lane, its_keys, *its_columns))))
-    return dealt
+    chosen: dict[int, list[Run]] = {}
+    for run in runs:
+        for key, row in by_key(form, run.columns):
+            chosen.setdefault(place(name, key), []).append(Run(run.origin, row))
+    return [(bucket, pack(_content(head, rows))) for bucket, rows in sorted(chosen.items())]
+
+
+def _content(head: tuple[Any, ...], runs: Sequence[Run]) -> tuple[Any, ...]:
+    """Return the content of a parcel: what its rows are, and the rows."""
+    form = head[0]
+    whole = (*head, *joined(form, [run.columns for run in runs]))
+    return whole if runs[0].origin is None else (BY_ORIGIN, *origin_counts(runs), *whole)
+
+
+def _opened(content: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[Run]]:
+    """Return what :func:`_content` was made of."""
+    if content[0] != BY_ORIGIN:
+        return content[:_HEAD], [Run(None, content[_HEAD:])]
+    _, origins, counts, *rest = content
+    return tuple(rest[:_HEAD]), list(runs_of(rest[0], origins, counts, tuple(rest[_HEAD:])))
 
 
 FLUSH_AT = 200_000
@@ -73,10 +92,36 @@ class _Groups:
     stamps: dict[Any, float] = field(default_factory=dict)
 
 
-class Outbox:
-    """Collects the records that one task sends over keyed edges."""
+_Target = tuple[int, str, Address, Cell | int | None]
+"""What the rows of a parcel have in common: bucket, form, address, and cell or instance."""
 
-    def __init__(self, blueprint: Blueprint, error_handler: ErrorHandlers, lane: str = "") -> None:
+
+@dataclass
+class _Buffers:
+    """The records that an outbox holds, of one origin or of its whole task."""
+
+    origin: int | None = None
+    partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = field(default_factory=dict)
+    groups: dict[Address, _Groups] = field(default_factory=dict)
+    plain: dict[tuple[Address, Cell | None], list[Record]] = field(default_factory=dict)
+    for_instances: dict[tuple[Address, int], list[Record]] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there are no records."""
+        return not (self.partials or self.groups or self.plain or self.for_instances)
+
+
+class Outbox:
+    """Collects the records that one task sends over keyed edges.
+
+    After the shuffle the records of each bucket are kept apart (``by_origin``): the order in which their
+    targets open them must not depend on which buckets are in one task.
+    """
+
+    def __init__(
+        self, blueprint: Blueprint, error_handler: ErrorHandlers, lane: str = "", *, by_origin: bool = False
+    ) -> None:
         self._vertices = blueprint.vertices
         self._buckets = blueprint.buckets
         self._instances = blueprint.instances
@@ -84,16 +129,26 @@ class Outbox:
         self._first = 0
         self._recovers = error_handler
         self._lane = lane
-        self._partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = {}
-        self._groups: dict[Address, _Groups] = {}
-        self._plain: dict[tuple[Address, Cell | None], list[Record]] = {}
-        self._for_instances: dict[tuple[Address, int], list[Record]] = {}
+        self._by_origin = by_origin
+        self._held = _Buffers()
+        self._filled = [self._held]
         self._waiting = 0
 
     def begin(self, number: int) -> None:
         """Set the part or bucket of the following records; it determines the first instance in turn."""
         self._turns = {}
         self._first = number
+        if self._by_origin:
+            self._hold(number)
+
+    def _hold(self, origin: int | None) -> None:
+        self._held = _Buffers(origin)
+        self._filled.append(self._held)
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to send."""
+        return self._waiting == 0
 
     @property
     def full(self) -> bool:
@@ -104,7 +159,7 @@ class Outbox:
         """Add records for a vertex after a keyed edge; ``cell`` is the range of their windows."""
         spec = self._vertices[address[0]]
         if can_merge(spec) and (cell is not None or spec.window is None):
-            into = self._partials.setdefault((address, cell), {})
+            into = self._held.partials.setdefault((address, cell), {})
             before = len(into)
             merge_records(spec, records, into, self._recovers(address[0], address[2]))
             self._waiting += len(into) - before
@@ -113,7 +168,7 @@ class Outbox:
         if isinstance(spec.operator, StatefulTask) and spec.window is None:
             self._group(address, records)
             return
-        kept = self._plain.setdefault((address, cell), [])
+        kept = self._held.plain.setdefault((address, cell), [])
         try:
             for record in records:
                 hash(record[0])
@@ -128,17 +183,17 @@ class Outbox:
         number = self._instances[vertex]
         if distribution is Distribution.TO_ALL:
             for instance in range(number):
-                self._for_instances.setdefault((address, instance), []).extend(records)
+                self._held.for_instances.setdefault((address, instance), []).extend(records)
             self._waiting += number * len(records)
             return
         self._waiting += len(records)
         if distribution is Distribution.BY_KEY:
             for instance, chosen in self._split_records(address, records, number):
-                self._for_instances.setdefault((address, instance), []).extend(chosen)
+                self._held.for_instances.setdefault((address, instance), []).extend(chosen)
             return
         turn = self._turns.get(vertex, self._first)
         for step in range(min(number, len(records))):
-            self._for_instances.setdefault((address, (turn + step) % number), []).extend(
+            self._held.for_instances.setdefault((address, (turn + step) % number), []).extend(
                 records[step::number]
             )
         self._turns[vertex] = (turn + len(records)) % number
@@ -153,9 +208,9 @@ class Outbox:
 
     def add_partials(self, address: Address, cell: Cell | None, merged: dict[Any, Any]) -> None:
         """Add partial results for a vertex."""
-        known = self._partials.get((address, cell))
+        known = self._held.partials.get((address, cell))
         if known is None:
-            self._partials[address, cell] = merged
+            self._held.partials[address, cell] = merged
             self._waiting += len(merged)
             return
         merge = merge_function(self._vertices[address[0]])
@@ -165,7 +220,7 @@ class Outbox:
         self._waiting += len(known) - before
 
     def _group(self, address: Address, records: list[Record]) -> None:
-        groups = self._groups.setdefault(address, _Groups())
+        groups = self._held.groups.setdefault(address, _Groups())
         find = groups.values.get
         try:
             keep_latest_times(groups.stamps, records)
@@ -194,52 +249,70 @@ class Outbox:
             return False
         return True
 
-    def drain(self) -> Iterator[tuple[int, bytes]]:
-        """Yield parcels with their buckets, and remove them."""
-        merged_, self._partials = self._partials, {}
-        groups, self._groups = self._groups, {}
-        plain, self._plain = self._plain, {}
-        dealt, self._for_instances = self._for_instances, {}
-        self._waiting = 0
-        for (address, cell), merged in merged_.items():
+    def drain(self, settle: Callable[[int | None], None]) -> Iterator[tuple[int, bytes]]:
+        """Yield parcels with their buckets, and remove them.
+
+        Keys and values that cannot be sent are only detected here. They may flow on from a side port, into
+        this outbox again: ``settle`` lets the records of an origin do so.
+        """
+        filled = [held for held in self._filled if not held.empty]
+        self._filled, self._waiting = [], 0
+        self._hold(self._held.origin)
+        runs: dict[_Target, list[Run]] = {}
+        for held in filled:
+            self._hold(held.origin)
+            for target, columns in self._divided(held):
+                runs.setdefault(target, []).append(Run(held.origin, columns))
+            settle(held.origin)
+        for target, its_runs in runs.items():
+            yield from self._seal(target, its_runs, settle)
+
+    def _divided(self, held: _Buffers) -> Iterator[tuple[_Target, ParcelColumns]]:
+        """Yield the columns of the records in buffers, by form, target and bucket."""
+        for (address, cell), merged in held.partials.items():
             for bucket, keys in self._split(address, list(merged), merged.__getitem__):
-                yield from self._seal(bucket, "partials", address, cell, keys, [merged[key] for key in keys])
-        for address, its_groups in groups.items():
+                yield (bucket, "partials", address, cell), (keys, [merged[key] for key in keys])
+        for address, its_groups in held.groups.items():
             values, stamps = its_groups.values, its_groups.stamps
             for bucket, keys in self._split(address, list(values), values.__getitem__):
                 lists = [values[key] for key in keys]
-                sizes = [len(one) for one in lists]
                 times = [stamps.get(key) for key in keys] if stamps else None
                 flat = list(chain.from_iterable(lists))
-                yield from self._seal(bucket, "groups", address, None, keys, sizes, flat, times)
-        for (address, cell), records in plain.items():
+                sizes = [len(one) for one in lists]
+                yield (bucket, GROUPS, address, None), (keys, sizes, flat, times)
+        for (address, cell), records in held.plain.items():
             for bucket, chosen in self._split_records(address, records, self._buckets):
-                yield from self._seal(bucket, "records", address, cell, *_columns(chosen))
-        for (address, instance), records in dealt.items():
+                yield (bucket, "records", address, cell), _columns(chosen)
+        for (address, instance), records in held.for_instances.items():
             if records:
                 bucket = instance % self._buckets
-                yield from self._seal(bucket, FOR_INSTANCE, address, instance, *_columns(records))
+                yield (bucket, FOR_INSTANCE, address, instance), _columns(records)
 
     def _seal(
-        self, bucket: int, form: str, address: Address, cell: Cell | int | None, *columns: Any
+        self, target: _Target, runs: list[Run], settle: Callable[[int | None], None]
     ) -> Iterator[tuple[int, bytes]]:
+        bucket, form, address, cell = target
         vertex, port, counters = address
         spec = self._vertices[vertex]
+        head = (form, spec.name, port, counters, cell, self._lane)
         try:
-            packed = pack((form, spec.name, port, counters, cell, self._lane, *columns))
+            packed = pack(_content(head, runs))
         except Exception as error:
             if not spec.policy.discard:
                 raise VertexFailureError(vertex, None, error) from error
         else:
             yield bucket, packed
             return
-        for row in _rows(form, columns):
-            try:
-                packed = pack((form, spec.name, port, counters, cell, self._lane, *row.columns))
-            except Exception as error:
-                self._recovers(vertex, counters)(row.record, error, None)
-            else:
-                yield bucket, packed
+        for run in runs:
+            self._hold(run.origin)
+            for record, columns in by_value(form, run.columns):
+                try:
+                    packed = pack(_content(head, [Run(run.origin, columns)]))
+                except Exception as error:
+                    self._recovers(vertex, counters)(record, error, None)
+                else:
+                    yield bucket, packed
+            settle(run.origin)
 
     def _split(
         self, address: Address, keys: list[Any], value_of: Callable[[Any], Any]
@@ -276,28 +349,8 @@ class Outbox:
         yield from sorted(chosen.items())
 
 
-def _columns(records: list[Record]) -> Iterator[list[Any]]:
-    return (list(column) for column in zip(*records, strict=True))
-
-
-@dataclass
-class _Row:
-    record: Record
-    columns: tuple[Any, ...]
-
-
-def _rows(form: str, columns: tuple[Any, ...]) -> Iterator[_Row]:
-    """Split a parcel's columns into rows, so that one that cannot be pickled does not block the others."""
-    if form != "groups":
-        for row in zip(*columns, strict=True):
-            yield _Row(Record(row[0], row[1]), tuple([cell] for cell in row))
-        return
-    keys, sizes, flat, times = columns
-    values = iter(flat)
-    for number, (key, size) in enumerate(zip(keys, sizes, strict=True)):
-        stamp = None if times is None else [times[number]]
-        for value in islice(values, size):
-            yield _Row(Record(key, value), ([key], [1], [value], stamp))
+def _columns(records: list[Record]) -> ParcelColumns:
+    return tuple(list(column) for column in zip(*records, strict=True))
 
 
 class Inbox:
@@ -320,20 +373,39 @@ class Inbox:
             {*(address for address, _ in self.partials), *self.groups, *self.records, *self.for_instances}
         )
 
-    def take(self, parcel: bytes | memoryview) -> None:
-        """Unpack a parcel."""
-        form, name, port, counters, cell, lane, *columns = unpack(parcel)
+    def take(self, parcels: Iterable[bytes | memoryview]) -> None:
+        """Unpack all parcels of the bucket, which are given in the order of their positions.
+
+        Rows from after the shuffle come first, in the order of their origins.
+        """
+        returned: list[tuple[tuple[Any, ...], Run]] = []
+        for parcel in parcels:
+            head, runs = _opened(unpack(parcel))
+            if runs[0].origin is not None:
+                returned += ((head, run) for run in runs)
+                continue
+            self._take_returned(returned)
+            self._take(head, runs[0])
+        self._take_returned(returned)
+
+    def _take_returned(self, returned: list[tuple[tuple[Any, ...], Run]]) -> None:
+        for head, run in sorted(returned, key=lambda one: one[1].origin or 0):
+            self._take(head, run)
+        returned.clear()
+
+    def _take(self, head: tuple[Any, ...], run: Run) -> None:
+        form, name, port, counters, cell, lane = head
         address = (self._index[name], port, tuple(counters))
         if form == "partials":
-            self._take_partials((address, cell), *columns)
-        elif form == "groups":
-            self._take_groups(address, *columns)
-        elif form == FOR_INSTANCE:
-            records = list(map(Record._make, zip(*columns, strict=True)))
-            self.for_instances.setdefault(address, {}).setdefault(cell, []).append((lane, records))
+            self._take_partials((address, cell), *run.columns)
+        elif form == GROUPS:
+            self._take_groups(address, *run.columns)
         else:
-            records = list(map(Record._make, zip(*columns, strict=True)))
-            self.records.setdefault(address, []).append((lane, cell, records))
+            records = list(map(Record._make, zip(*run.columns, strict=True)))
+            if form == FOR_INSTANCE:
+                self.for_instances.setdefault(address, {}).setdefault(cell, []).append((lane, records))
+            else:
+                self.records.setdefault(address, []).append((lane, cell, records))
 
     def in_order(self, address: Address) -> list[tuple[str, Cell | None, list[Record]]]:
         """Return the records for an address, ordered by lane: the speed of tasks must not matter."""

@@ -9,6 +9,7 @@ they reach can process columns.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
@@ -95,7 +96,13 @@ class Flow:
     """The execution of a program in one Spark task of one batch."""
 
     def __init__(
-        self, program: Program, scope: TaskScope, task: str, gate: LaneWindows | None = None
+        self,
+        program: Program,
+        scope: TaskScope,
+        task: str,
+        gate: LaneWindows | None = None,
+        *,
+        by_origin: bool = False,
     ) -> None:
         batch = scope.batch
         self.scope = scope
@@ -108,7 +115,8 @@ class Flow:
         self.no_counters = program.no_counters
         self._queue: deque[tuple[int, str, Counters, Records]] = deque()
         self._writers = SinkWriters(program.blueprint, batch, task)
-        self.outbox = Outbox(program.blueprint, self.error_handler, gate.lane if gate is not None else "")
+        lane = gate.lane if gate is not None else ""
+        self.outbox = Outbox(program.blueprint, self.error_handler, lane, by_origin=by_origin)
         self.natives = NativeOutbox(program.blueprint, self._misfits_in_spark)
         self.summary = TaskSummary(batch)
 
@@ -161,7 +169,9 @@ class Flow:
         self._run()
 
     def finish(self) -> TaskSummary:
-        """Finish the sinks. They may reject records, which flow on, so drain parcels after this."""
+        """Finish the sinks. They may reject records, which flow on, and so may records that cannot be packed:
+        repeat this until nothing is :attr:`unsent`.
+        """
         self._run()
         while (sealed := self._writers.finish_next()) is not None:
             sink, receipt = sealed
@@ -172,6 +182,21 @@ class Flow:
             self.summary.highs = self._gate.highs
         self.summary.digests = self._writers.digests
         return self.summary
+
+    @property
+    def unsent(self) -> bool:
+        """Return whether there are records to send to tasks after the shuffle or to vertices in Spark."""
+        return not self.outbox.empty or not self.natives.empty
+
+    def parcels(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the parcels to send with their buckets, and remove them."""
+        yield from self.outbox.drain(self._settle)
+
+    def _settle(self, origin: int | None) -> None:
+        """Process the records that have left side ports while the records of an origin were packed."""
+        if origin is not None:
+            self.scope.move_to(origin)
+        self._run()
 
     def error_handler(self, vertex: int, counters: Counters) -> ErrorHandler:
         """Return the error handler of a vertex, which applies its error policy."""

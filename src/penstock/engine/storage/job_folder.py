@@ -45,7 +45,7 @@ class JobFolders:
 
     @property
     def state(self) -> Path:
-        """Keyed state, one folder for each bucket."""
+        """Keyed state: a folder of shared files, and one for each bucket."""
         return Path(self.root) / "state"
 
     @property
@@ -77,6 +77,11 @@ class JobFolders:
     def planned(self) -> Path:
         """The range of the current batch, for sources that Spark reads."""
         return Path(self.root) / "planned"
+
+    @property
+    def slots(self) -> Path:
+        """The slot table for the next batches, if it is not the default one."""
+        return Path(self.root) / "slots"
 
     @property
     def state_incomplete(self) -> Path:

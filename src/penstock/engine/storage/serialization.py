@@ -71,13 +71,16 @@ def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
     With ``synced`` the file is synced to the disk. It gets its name only when it is complete, because a
     snapshot may be taken while an abandoned task still writes.
     """
-    header = _HEADER.pack(_MAGIC, len(data), zlib.crc32(data))
+    write_new(path, _HEADER.pack(_MAGIC, len(data), zlib.crc32(data)), data, synced=synced)
+
+
+def write_new(path: Path, *parts: bytes, synced: bool = False) -> None:
+    """Write a new file as a whole; raises JobFailedError if the disk is full or fails."""
     unsealed = path.with_name(f"{path.name}{UNSEALED}")
     try:
         descriptor = os.open(unsealed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(header)
-            file.write(data)
+            file.writelines(parts)
             if synced:
                 file.flush()
                 os.fsync(descriptor)
@@ -86,10 +89,7 @@ def write_sealed(path: Path, data: bytes, *, synced: bool = False) -> None:
             sync(path.parent)
     except OSError as error:
         unsealed.unlink(missing_ok=True)
-        raise JobFailedError(
-            f"{path} cannot be written: {error.strerror}. The batch was not committed. Free or repair the "
-            "disk, then start the job again"
-        ) from error
+        raise write_error(path, error) from error
 
 
 def read_sealed(path: Path) -> bytes:
@@ -97,19 +97,33 @@ def read_sealed(path: Path) -> bytes:
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise JobFailedError(f"{path} is missing: the job's folder has been altered. {_ADVICE}") from None
+        raise missing_error(path) from None
     if len(content) < _HEADER.size:
-        raise _damaged(path, "it ends within its header")
+        raise damage_error(path, "it ends within its header")
     magic, length, checksum = _HEADER.unpack_from(content)
     data = content[_HEADER.size :]
     if magic != _MAGIC:
-        raise _damaged(path, "its header is not one of Penstock's")
+        raise damage_error(path, "its header is not one of Penstock's")
     if len(data) != length:
-        raise _damaged(path, f"{len(data)} bytes of {length}")
+        raise damage_error(path, f"{len(data)} bytes of {length}")
     if zlib.crc32(data) != checksum:
-        raise _damaged(path, "its checksum does not match")
+        raise damage_error(path, "its checksum does not match")
     return data
 
 
-def _damaged(path: Path, reason: str) -> JobFailedError:
+def write_error(path: Path, error: OSError) -> JobFailedError:
+    """Return the error of a file that cannot be written."""
+    return JobFailedError(
+        f"{path} cannot be written: {error.strerror}. The batch was not committed. Free or repair the "
+        "disk, then start the job again"
+    )
+
+
+def missing_error(path: Path) -> JobFailedError:
+    """Return the error of a file that should be there."""
+    return JobFailedError(f"{path} is missing: the job's folder has been altered. {_ADVICE}")
+
+
+def damage_error(path: Path, reason: str) -> JobFailedError:
+    """Return the error of a file that is truncated or altered."""
     return JobFailedError(f"{path} is damaged: {reason}. {_ADVICE}")

@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import Problem, SettingError, choices, shown
-from penstock.graph.edge import buckets_of
+from penstock.graph.edge import slots_of
 from penstock.graph.error_policy import on_error_fault
 from penstock.graph.qos import qos_faults
 from penstock.graph.sink_delivery import replicas_of
@@ -120,11 +120,14 @@ def limits(job: Job) -> Iterator[Problem]:
 
 def _wrong_number(job: Job, vertex: Vertex) -> str | None:
     """Return why a task cannot have its number of instances; None if it can."""
-    if vertex.stateful and vertex.parallelism != buckets_of(job):
+    number: Any = vertex.parallelism
+    if vertex.stateful and number != slots_of(job):
         return (
-            f"its instances are the buckets of its keys, of which the job has {shown(buckets_of(job))}: give "
-            "one number for all tasks with state, as buckets= of the job or as their parallelism"
+            f"all tasks with state run in the same {shown(slots_of(job))} Spark tasks: give them one number,"
+            " as their parallelism or that of the job"
         )
+    if vertex.stateful and isinstance(job.buckets, int) and number > job.buckets:
+        return f"its keys are divided into {job.buckets} buckets, which cannot run in more tasks than that"
     if isinstance(vertex.operator, COLUMNAR_TASKS):
         kind = type(vertex.operator).__name__
         return f"{kind} runs where its columns are and has no instances of its own: remove parallelism"

@@ -12,18 +12,20 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from uuid import uuid4
 
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.storage.job_folder import JobFolders, current_claim, is_emptied
-from penstock.engine.storage.keyed_state import parent_of
+from penstock.engine.storage.keyed_state import file_path, parent_of
 from penstock.engine.storage.ledger import Ledger, LedgerEntry
-from penstock.engine.storage.serialization import read_sealed, write_sealed
+from penstock.engine.storage.serialization import damage_error, read_sealed, write_new, write_sealed
+from penstock.engine.storage.shared_state_file import SharedFile
+from penstock.engine.storage.state_chain import StateFile, StateHead
 from penstock.engine.windows.watermarks import TimeProgress
 from penstock.errors import JobFailedError, PenstockError, SupersededError
 from penstock.graph.rules.replication_rules import lasting_state
@@ -119,10 +121,17 @@ def join_without_state(source: Path, into: JobFolders, look: Callable[[], None] 
 def skip_to(commit: Commit, into: JobFolders) -> None:
     """Begin after a batch that others have committed, in a job that keeps no state between batches."""
     clear_replica_folder(into)
-    entry = LedgerEntry(
-        commit.batch, dict(commit.end), {name: list(r) for name, r in commit.receipts.items()}
-    )
+    receipts = {name: list(made) for name, made in commit.receipts.items()}
+    entry = LedgerEntry(commit.batch, dict(commit.end), receipts, buckets=0)
     Ledger(into.ledger, synced=into.synced).replace(entry)
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A copied file of state, and the file that the chain of each bucket in it continues with."""
+
+    path: Path
+    parents: Mapping[int, StateFile | None]
 
 
 class Copier:
@@ -132,8 +141,8 @@ class Copier:
         self._into = into
         self._look: Callable[[], None] = lambda: None
         self._ledger = Ledger(into.ledger, synced=into.synced)
-        self._parents: dict[Path, str | None] = {}
-        """The predecessor of each state file that is known to exist here."""
+        self._links: dict[tuple[int | None, str], _Link] = {}
+        """The state files that are known to exist here, by name and, unless they are shared, by bucket."""
 
     def copy(self, source: Path, look: Callable[[], None] = lambda: None) -> int:
         """Bring the folder to the newest batch of another replica, if that is newer; return the batch."""
@@ -158,9 +167,9 @@ class Copier:
             return own
         for name in entry.feedback:  # The other replica removes these first, so copy them first.
             self._copy_file(source.feedback / name, self._into.feedback / name)
-        kept = set(entry.feedback)
+        kept = {self._into.feedback / name for name in entry.feedback}
         for bucket, head in sorted(entry.state.items()):
-            kept |= self._copy_chain(source.state / f"{bucket:05d}", bucket, head.file)
+            kept |= self._copy_chain(source.state, bucket, head)
         if _is_unusable(Path(source.root)):
             raise CopyError(f"{source.root} lacks the state from before its replica joined, or has diverged")
         if structure is not None:
@@ -173,34 +182,51 @@ class Copier:
         self._remove_unneeded(kept)
         return entry.batch
 
-    def _copy_chain(self, source: Path, bucket: int, newest: str) -> set[str]:
-        """Copy the state of a bucket, from its newest file back to its base; return the names."""
-        folder = self._into.state / f"{bucket:05d}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        names: set[str] = set()
-        name: str | None = newest
-        while name is not None:
-            names.add(name)
-            own = folder / name
-            if own not in self._parents:
-                data = self._copy_file(source / name, own)
-                self._parents[own] = None if name.endswith(_BASE) else parent_of(data or read_sealed(own))
-            name = self._parents[own]
-        return names
+    def _copy_chain(self, source: Path, bucket: int, head: StateHead) -> set[Path]:
+        """Copy the state of a bucket, from its newest file back to its base; return the paths."""
+        paths: set[Path] = set()
+        file: StateFile | None = head.newest
+        while file is not None:
+            name = (None if file.shared else bucket, file.name)
+            link = self._links.get(name)
+            if link is None:
+                link = self._links[name] = self._copy_link(source, bucket, file)
+            if bucket not in link.parents:
+                raise damage_error(link.path, f"it has no section of bucket {bucket}")
+            paths.add(link.path)
+            file = link.parents[bucket]
+        return paths
+
+    def _copy_link(self, source: Path, bucket: int, file: StateFile) -> _Link:
+        """Copy one file of a chain."""
+        own = file_path(self._into.state, bucket, file)
+        own.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if file.shared:
+            self._copy_shared(file_path(source, bucket, file), own)
+            with SharedFile(own) as copy:
+                return _Link(own, {number: section.parent for number, section in copy.sections.items()})
+        data = self._copy_file(file_path(source, bucket, file), own)
+        if file.name.endswith(_BASE):
+            return _Link(own, {bucket: None})
+        return _Link(own, {bucket: parent_of(data if data is not None else read_sealed(own))})
 
     def _copy_file(self, source: Path, own: Path) -> bytes | None:
         """Copy a sealed file and return its data; None when it is there already."""
         self._look()
         if own.exists():
             return None
-        try:
+        with _removal_noticed(source):
             data = read_sealed(source)
-        except JobFailedError:
-            if not source.exists():
-                raise _ChangedError from None
-            raise
         self._put(data, own, sealed=True)
         return data
+
+    def _copy_shared(self, source: Path, own: Path) -> None:
+        """Copy a shared file of the state, unless it is there already."""
+        self._look()
+        if not own.exists():
+            with _removal_noticed(source), SharedFile(source) as file:
+                content = file.read_whole()
+            self._put(content, own)
 
     def _put(self, data: bytes, own: Path, *, sealed: bool = False) -> None:
         """Write a file atomically."""
@@ -209,8 +235,7 @@ class Copier:
             if sealed:
                 write_sealed(staged, data, synced=self._into.synced)
             else:
-                staged.write_bytes(data)
-                staged.chmod(0o600)
+                write_new(staged, data, synced=self._into.synced)
             staged.replace(own)
             if self._into.synced:
                 sync(own.parent)
@@ -218,14 +243,25 @@ class Copier:
             _check_held(self._into)
             raise
 
-    def _remove_unneeded(self, kept: set[str]) -> None:
+    def _remove_unneeded(self, kept: set[Path]) -> None:
         """Remove files that only earlier batches needed."""
         self._ledger.trim(1)
         for folder in (self._into.feedback, *sorted(self._into.state.iterdir())):
             for path in sorted(folder.iterdir()):
-                if path.name not in kept:
+                if path not in kept:
                     path.unlink(missing_ok=True)
-                    self._parents.pop(path, None)
+        self._links = {name: link for name, link in self._links.items() if link.path in kept}
+
+
+@contextmanager
+def _removal_noticed(source: Path) -> Iterator[None]:
+    """Raise _ChangedError if a file cannot be read because it was removed meanwhile."""
+    try:
+        yield
+    except JobFailedError:
+        if not source.exists():
+            raise _ChangedError from None
+        raise
 
 
 def _newest(source: JobFolders) -> tuple[LedgerEntry, bytes | None]:
