@@ -326,17 +326,17 @@ def replicated(nodes: int, members: int) -> float:
     now = time.time()
     names = [f"n{number:04d}" for number in range(nodes)]
     specs: dict[str, JobSpec] = {}
-    assignments: dict[str, Assignment] = {}
-    workers: dict[str, tuple[WorkerInfo, ...]] = {}
+    assignments: dict[ReplicaId, Assignment] = {}
+    workers: dict[ReplicaId, tuple[WorkerInfo, ...]] = {}
     for number in range(members // 2):
         job = f"job{number:05d}"
         settings = JobSettings(replicas=Replicas(k=1))
         specs[job] = JobSpec(job, BUNDLE, "job.py", settings=settings, agreed=True, structure=STRUCTURE)
         for replica in range(2):
-            name = str(ReplicaId(job, replica))
+            id, name = ReplicaId(job, replica), str(ReplicaId(job, replica))
             node = names[(number * 2 + replica) % nodes]
-            assignments[name] = _assignment(name, node, now, ReplicaAssignment(replica))
-            workers[name] = (_replica(name, node, now),)
+            assignments[id] = _assignment(name, node, now, ReplicaAssignment(replica))
+            workers[id] = (_replica(name, node, now),)
     infos = {name: NodeInfo(name, "", 16, 64 << 30) for name in names}
     actual = ClusterState(nodes=infos, assignments=assignments, workers=workers)
     placer = JobPlacer()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, RestoreSource
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
     """Whether a worker on the node with a job's data lives and goes on with it."""
     return kept.origin in actual.nodes and any(
         worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
-        for worker in actual.workers.get(kept.job, ())
+        for worker in actual.workers.get(ReplicaId(kept.job), ())
     )
 
 

@@ -90,22 +90,22 @@ def degraded(job: str, status: JobStatus) -> Alarm:
     return Alarm(alarm_id(DEGRADED, job), DEGRADED, job, reason, status.unsafe_since)
 
 
-def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
+def replica_failing(job: str, troubles: Mapping[ReplicaId, str], now: float) -> Alarm:
     """Replicas of a job do not come up, while others run."""
-    names = sorted(troubles, key=ReplicaId.parse)
-    reason = "; ".join(f"{ReplicaId.parse(name).title}: {troubles[name]}" for name in names)
-    evidence = {"replicas": names}
+    failing = sorted(troubles)
+    reason = "; ".join(f"{replica.title}: {troubles[replica]}" for replica in failing)
+    evidence = {"replicas": [str(replica) for replica in failing]}
     return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
 
 
-def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
+def replicas_differ(job: str, replica: ReplicaId, found: Difference, now: float) -> Alarm:
     """Replicas have come to different results. It stays until somebody has looked into it."""
-    odd, first = ReplicaId.parse(replica).title, ReplicaId.parse(found.by).title
+    odd, first = replica.title, found.by_replica.title
     reason = (
         f"{odd} got another result than {first} in batch {found.batch} at {found.vertex}; the result of "
         f"{first} is committed, and {odd} was rebuilt: {found.reason}"
     )
-    evidence = {"replica": replica, **asdict(found)}
+    evidence = {"replica": str(replica), **asdict(found)}
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
 
 
@@ -129,19 +129,18 @@ def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> l
 
 def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
     """Raise alarms for nodes that are gone or left alone, and take them back when they are there again."""
-    alive: dict[str, list[str]] = {}
-    for job in sorted(actual.workers):
-        for worker in actual.workers[job]:
-            alive.setdefault(worker.node, []).append(ReplicaId.parse(job).job)
+    alive: dict[str, list[ReplicaId]] = {}
+    for replica, workers in actual.workers.items() if lost else ():
+        for worker in workers:
+            alive.setdefault(worker.node, []).append(replica)
     wanted: dict[str, Alarm] = {}
     for node in sorted(lost):
         since = actual.absent_since[node]
         if node in alive:
-            jobs = ", ".join(sorted(set(alive[node])))
-            reason = f"the supervisor of node {node} is gone; {jobs} runs there unsupervised"
-            alarm = Alarm(
-                alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
-            )
+            jobs = [replica.job for replica in sorted(alive[node], key=str)]
+            told = ", ".join(sorted(set(jobs)))
+            reason = f"the supervisor of node {node} is gone; {told} runs there unsupervised"
+            alarm = Alarm(alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": jobs})
         else:
             had_work = node in needed_nodes(actual.assignments)
             left = "its jobs are placed on other nodes" if had_work else "nothing was assigned to it"
@@ -209,10 +208,11 @@ def failing_alarms(
     """Tell of jobs whose worker keeps failing and is started again. Replicas have alarms of their own."""
     wanted: dict[str, Alarm] = {}
     for name in sorted(desired):
-        spec, failures = desired[name], actual.failures.get(name)
+        spec, replica = desired[name], desired[name].first_replica
+        failures = actual.failures.get(replica)
         if failures is None or is_replicated(spec) or _is_over(name, actual):
             continue
-        workers, assignment = actual.workers.get(name, ()), actual.assignments.get(name)
+        workers, assignment = actual.workers.get(replica, ()), actual.assignments.get(replica)
         carried_on = any(one.phase == "running" and one.revision < failures.revision for one in workers)
         # What is wanted otherwise now may be assigned still, because no node can take it as it is wanted.
         is_assigned = assignment is not None and assignment.revision == failures.revision
@@ -231,7 +231,7 @@ def executor_alarms(
     found: dict[str, list[str]] = {}
     for node in sorted(actual.reports):
         for figures in actual.reports[node].workers:
-            job = ReplicaId.parse(figures.job).job
+            job = figures.replica.job
             failing = is_executor(figures.role) and figures.failures >= policy.alarm_after
             if failing and job in desired and not _is_over(job, actual):
                 why = f": {figures.reason}" if figures.reason else ""
@@ -315,7 +315,7 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     members = replica_specs(spec)
     parts = []
     for member in members:
-        assignment = actual.assignments.get(member.name)
+        assignment = actual.assignments.get(member.id)
         title = member.id.title
         whose = f" of {title}" if len(members) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
@@ -330,6 +330,6 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
 
 def _is_gone(assignment: Assignment, actual: ClusterState) -> bool:
     """Whether a replica has lost its node, and its worker with it."""
-    workers = actual.workers.get(assignment.job, ())
+    workers = actual.workers.get(assignment.replica, ())
     alive = any(worker.revision == assignment.revision for worker in workers)
     return assignment.node in actual.absent_since and not alive

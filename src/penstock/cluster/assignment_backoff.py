@@ -69,13 +69,20 @@ def retry_at(before: Counted, asked: str, now: float, rules: Rules) -> float:
 
 
 def pacing_alarms(
-    desired: Mapping[str, JobSpec], actual: ClusterState, held: Mapping[str, str], now: float, rules: Rules
+    desired: Mapping[str, JobSpec],
+    actual: ClusterState,
+    held: Mapping[ReplicaId, str],
+    now: float,
+    rules: Rules,
 ) -> list[Action]:
-    """Raise an alarm for each job that is held up, by job or replica with the reason; clear old ones."""
-    jobs = {ReplicaId.parse(name).job: name for name in sorted(held, key=ReplicaId.parse, reverse=True)}
+    """Raise an alarm for each job with a delayed assignment, and clear those that are over.
+
+    ``held`` has a reason for each replica whose assignment is delayed; the first of a job counts.
+    """
+    jobs = {replica.job: replica for replica in sorted(held, reverse=True)}
     actions: list[Action] = []
-    for job, name in sorted(jobs.items()):
-        alarm = _alarm(job, name, held[name], actual, now)
+    for _, replica in sorted(jobs.items()):
+        alarm = _alarm(replica, held[replica], actual, now)
         if alarm.id not in actual.alarms:
             actions.append(Raise(alarm))
     for id, alarm in sorted(actual.alarms.items()):
@@ -87,9 +94,10 @@ def pacing_alarms(
     return actions
 
 
-def _alarm(job: str, name: str, reason: str, actual: ClusterState, now: float) -> Alarm:
-    assignment, status = actual.assignments.get(name), actual.statuses[job]
-    last: Counted = assignment or status.replica_counts.get(str(ReplicaId.parse(name).index)) or status
+def _alarm(replica: ReplicaId, reason: str, actual: ClusterState, now: float) -> Alarm:
+    job = replica.job
+    assignment, status = actual.assignments.get(replica), actual.statuses[job]
+    last: Counted = assignment or status.replica_counts.get(str(replica.index)) or status
     told = (
         f"it was assigned {last.repeats + 1} times in a row for the same request, and would be again: "
         f"{reason}. New assignments back off; change the job's resources or nodes, or kill it"
@@ -100,7 +108,7 @@ def _alarm(job: str, name: str, reason: str, actual: ClusterState, now: float) -
 
 
 def _is_repeated(job: str, actual: ClusterState, now: float, rules: Rules) -> bool:
-    last: list[Counted] = [actual.assignments[name] for name in actual.assigned.get(job, ())]
+    last: list[Counted] = [actual.assignments[one] for one in actual.assigned.get(job, ())]
     status = actual.statuses.get(job)
     if status is not None:
         last += [*status.replica_counts.values(), *([] if last else [status])]

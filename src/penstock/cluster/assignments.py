@@ -22,6 +22,7 @@ from penstock.cluster.documents import (
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.job_settings import JobSettings
 from penstock.replicas.decisions.replica_set import is_replicated, nodes_used
+from penstock.replicas.replica_id import ReplicaId
 
 
 def wanted_until(spec: JobSpec) -> Literal["drained"] | None:
@@ -102,7 +103,7 @@ def assignment_of(
     assert placed.node is not None, "a driver without a node cannot be assigned"
     spec = request.spec
     made = Assignment(
-        job=request.name,
+        job=str(request.id),
         epoch=epoch,
         revision=revision,
         generation=spec.generation,
@@ -171,21 +172,22 @@ def _stays(spec: JobSpec, slot: ExecutorSlot) -> bool:
     )
 
 
-def jobs_by_node(assignments: Mapping[str, Assignment]) -> dict[str, NodeJobs]:
-    """Return the jobs of each node that something is assigned to.
+def jobs_by_node(assignments: Mapping[ReplicaId, Assignment]) -> dict[str, NodeJobs]:
+    """Return the jobs and replicas of each node that something is assigned to.
 
-    >>> jobs_by_node({"count": Assignment("count", 1, 1, 1, "", "", "n1")})
+    >>> jobs_by_node({ReplicaId("count"): Assignment("count", 1, 1, 1, "", "", "n1")})
     {'n1': NodeJobs(node='n1', jobs=('count',))}
     """
     found: dict[str, list[str]] = {}
-    for job in sorted(assignments):
-        for node in nodes_used(assignments[job]):
-            found.setdefault(node, []).append(job)
-    return {node: NodeJobs(node, tuple(found[node])) for node in sorted(found)}
+    for replica, assignment in assignments.items():
+        for node in nodes_used(assignment):
+            found.setdefault(node, []).append(str(replica))
+    # By their text, as the lists of earlier versions are: a list that changes is written again.
+    return {node: NodeJobs(node, tuple(sorted(found[node]))) for node in sorted(found)}
 
 
 def listing_changes(
-    assignments: Mapping[str, Assignment], listed: Mapping[str, NodeJobs]
+    assignments: Mapping[ReplicaId, Assignment], listed: Mapping[str, NodeJobs]
 ) -> list[tuple[str, NodeJobs | None]]:
     """Return the nodes whose list is to be written, with what it is to be; None for one to be removed.
 

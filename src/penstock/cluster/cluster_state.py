@@ -22,7 +22,8 @@ from penstock.cluster.documents import (
     WorkerInfo,
 )
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.replicas.replica_id import by_job
+from penstock.cluster.worker_progress import WorkerKey
+from penstock.replicas.replica_id import ReplicaId, by_job
 
 UP = ("ready", "running")
 """The phases of a worker that is up. One that stands by is ready, and waits."""
@@ -46,11 +47,11 @@ class ClusterState:
 
     nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
     reports: Mapping[str, NodeReport] = field(default_factory=dict)
-    assignments: Mapping[str, Assignment] = field(default_factory=dict)
-    workers: Mapping[str, tuple[WorkerInfo, ...]] = field(default_factory=dict)
-    """By job, those that hold their place in the store."""
-    results: Mapping[str, Result] = field(default_factory=dict)
-    failures: Mapping[str, Failures] = field(default_factory=dict)
+    assignments: Mapping[ReplicaId, Assignment] = field(default_factory=dict)
+    workers: Mapping[ReplicaId, tuple[WorkerInfo, ...]] = field(default_factory=dict)
+    """Those that hold their place in the store."""
+    results: Mapping[ReplicaId, Result] = field(default_factory=dict)
+    failures: Mapping[ReplicaId, Failures] = field(default_factory=dict)
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     locations: Mapping[str, BackupLocation] = field(default_factory=dict)
@@ -66,7 +67,7 @@ class ClusterState:
     """For nodes that are known, or needed, and that are not there: since when they are missed."""
     shortage_since: Mapping[str, float] = field(default_factory=dict)
     """For jobs that lack a node for something: since when they do."""
-    up_since: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
+    up_since: Mapping[WorkerKey, float] = field(default_factory=dict)
     """For workers of jobs that were updated or have failed: since when the leader has seen them up."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
     """Jobs of which some document cannot be read, and why: nothing is decided about them."""
@@ -80,23 +81,23 @@ class ClusterState:
     """Ids of alarms that cannot be read: they are neither raised again nor cleared."""
 
     @cached_property
-    def assigned(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that are assigned, by job."""
+    def assigned(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas that are assigned, by job."""
         return by_job(self.assignments)
 
     @cached_property
-    def staffed(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that have workers, by job."""
+    def staffed(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas that have workers, by job."""
         return by_job(self.workers)
 
     @cached_property
-    def failed(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas of which failures are known, by job."""
+    def failed(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas of which failures are known, by job."""
         return by_job(self.failures)
 
     @cached_property
-    def finished(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that have left a result, by job."""
+    def finished(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas that have left a result, by job."""
         return by_job(self.results)
 
     def up_for(self, worker: WorkerInfo, now: float) -> float:
@@ -147,39 +148,39 @@ def missed(
     return {name: before.get(name, now) for name in sorted(needed) if name not in actual_nodes}
 
 
-def needed_nodes(assignments: Mapping[str, Assignment]) -> set[str]:
+def needed_nodes(assignments: Mapping[ReplicaId, Assignment]) -> set[str]:
     """Return the nodes that something is assigned to."""
     drivers = {assignment.node for assignment in assignments.values()}
     return drivers | {slot.node for assignment in assignments.values() for slot in assignment.executors}
 
 
 def seen_up(
-    before: Mapping[tuple[str, int, int], float],
+    before: Mapping[WorkerKey, float],
     desired: Mapping[str, JobSpec],
     actual: ClusterState,
     now: float,
-) -> dict[tuple[str, int, int], float]:
+) -> dict[WorkerKey, float]:
     """Return since when each worker has been seen up of which it matters: has its job run well since then?
 
     That is asked of jobs that have failed lately, and of those whose code before is still known.
     """
     updated = [
-        name
+        replica
         for job, spec in desired.items()
         if spec.before is not None
-        for name in actual.staffed.get(job, ())
+        for replica in actual.staffed.get(job, ())
     ]
     found = {}
-    for name in {*updated, *(name for name in actual.failures if name in actual.workers)}:
-        for worker in actual.workers[name]:
+    for replica in {*updated, *(one for one in actual.failures if one in actual.workers)}:
+        for worker in actual.workers[replica]:
             if worker.phase in UP:
                 key = _identity(worker)
                 found[key] = before.get(key, now)
     return found
 
 
-def _identity(worker: WorkerInfo) -> tuple[str, int, int]:
-    return worker.job, worker.revision, worker.attempt
+def _identity(worker: WorkerInfo) -> WorkerKey:
+    return worker.replica, worker.revision, worker.attempt
 
 
 def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:

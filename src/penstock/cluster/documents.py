@@ -9,23 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from functools import cached_property
+from typing import Any, ClassVar
 
 from penstock.cluster.flat_settings import assignment_of_schema_1, spec_of_schema_1
 from penstock.job_settings import JobSettings
-from penstock.replicas.replica_id import ReplicaId
+from penstock.replicas.replica_id import AboutReplica, JobName, ReplicaId, ReplicaName
 
 PENDING, STARTING, RUNNING = "PENDING", "STARTING", "RUNNING"
 ENDING, ENDED, FAILED = "ENDING", "ENDED", "FAILED"
 
 ACTIVE = (PENDING, STARTING, RUNNING, ENDING)
 OVER = (ENDED, FAILED)
-
-
-JobName = Annotated[str, ReplicaId]
-"""The name of a job. Documents in which it cannot be one are not read."""
-ReplicaName = Annotated[str, ReplicaId.parse]
-"""The text form of a replica's identity, likewise."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +98,7 @@ class KnownNode:
 
 
 @dataclass(frozen=True)
-class WorkerFigures:
+class WorkerFigures(AboutReplica):
     """What a supervisor says of one process that it watches."""
 
     job: ReplicaName
@@ -202,6 +197,11 @@ class JobSpec:
     """The last code that has run well, to fall back to as long as the code of an update has not."""
     submitted: float = 0.0
 
+    @cached_property
+    def first_replica(self) -> ReplicaId:
+        """Its replica 0, which a job without replicas has as well."""
+        return ReplicaId(self.name)
+
 
 @dataclass(frozen=True)
 class ExecutorSlot:
@@ -240,7 +240,7 @@ class ReplicaAssignment:
 
 
 @dataclass(frozen=True)
-class Assignment:
+class Assignment(AboutReplica):
     """Where a job runs, in what version. Workers follow it by themselves.
 
     A new ``revision`` is a new worker. The one before it runs on until its successor is ready, then stops
@@ -325,6 +325,11 @@ class Difference:
     reason: str
     at: float
 
+    @cached_property
+    def by_replica(self) -> ReplicaId:
+        """The replica that ``by`` names."""
+        return ReplicaId.parse(self.by)
+
 
 @dataclass(frozen=True)
 class ReplicaReport:
@@ -360,7 +365,7 @@ class ReplicaReport:
 
 
 @dataclass(frozen=True)
-class WorkerInfo:
+class WorkerInfo(AboutReplica):
     """A worker that is up, by its own words."""
 
     job: ReplicaName
@@ -380,7 +385,7 @@ class WorkerInfo:
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(AboutReplica):
     """How a job has ended, written by its last worker before it left."""
 
     job: ReplicaName
@@ -404,7 +409,7 @@ class WorkerFailure:
 
 
 @dataclass(frozen=True)
-class Failures:
+class Failures(AboutReplica):
     """The failures of a job's worker that count, and the last of them."""
 
     job: ReplicaName

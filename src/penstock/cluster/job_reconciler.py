@@ -36,8 +36,8 @@ class JobDecision:
     """What is done about a job."""
 
     actions: Sequence[Action] = ()
-    held: Mapping[str, str] = field(default_factory=dict)
-    """By job or replica, why it would be assigned anew if that had not happened too often lately."""
+    held: Mapping[ReplicaId, str] = field(default_factory=dict)
+    """Why a replica would be assigned again if that had not happened too often lately."""
 
 
 class JobReconciler(Protocol):
@@ -47,7 +47,7 @@ class JobReconciler(Protocol):
         """Return what has to be placed."""
         ...
 
-    def decide(self, answers: Mapping[str, PlacementResult]) -> JobDecision:
+    def decide(self, answers: Mapping[ReplicaId, PlacementResult]) -> JobDecision:
         """Return what is done about the job, given where its parts go."""
         ...
 
@@ -57,29 +57,30 @@ class SingleJobReconciler:
     """Decides about a job without replicas."""
 
     def __init__(self, spec: JobSpec, context: DecisionContext) -> None:
-        state, name = context.state, spec.name
+        state, replica = context.state, spec.first_replica
         self._spec = spec
         self._context = context
-        self._status = state.statuses.get(name)
-        self._assignment = state.assignments.get(name)
+        self._status = state.statuses.get(spec.name)
+        self._assignment = state.assignments.get(replica)
         known = [one.revision for one in (self._status, self._assignment) if one is not None]
         revision = max(known, default=0)
         self._revisions = Revisions(revision)
-        assigned = (name,) if self._assignment is not None else ()
-        self._lifecycle = JobLifecycle(spec, context, self._status, assigned, (name,), revision)
+        assigned = (replica,) if self._assignment is not None else ()
+        self._lifecycle = JobLifecycle(spec, context, self._status, assigned, (replica,), revision)
 
     def intents(self) -> Sequence[PlacementIntent]:
         """Return what has to be placed."""
         return [self._plan] if isinstance(self._plan, PlacementIntent) else []
 
-    def decide(self, answers: Mapping[str, PlacementResult]) -> JobDecision:
+    def decide(self, answers: Mapping[ReplicaId, PlacementResult]) -> JobDecision:
         """Return what is done about the job, given where its parts go."""
         plan = self._plan
         if isinstance(plan, PlacementIntent):
-            plan = self._planner.placed(plan, answers.get(self._spec.name, NO_ANSWER), self._revisions)
+            answer = answers.get(self._spec.first_replica, NO_ANSWER)
+            plan = self._planner.placed(plan, answer, self._revisions)
         if not isinstance(plan, WorkerOutcome):
             return JobDecision(plan)
-        held = {self._spec.name: plan.held} if plan.held else {}
+        held = {self._spec.first_replica: plan.held} if plan.held else {}
         return JobDecision([*plan.actions, *self._lifecycle.say(self._status_of(plan))], held)
 
     @cached_property
@@ -91,8 +92,8 @@ class SingleJobReconciler:
     def _planner(self) -> WorkerPlanner:
         spec = self._spec
         why_new = "it was restarted" if self._revisions.last else "it was submitted"
-        id = ReplicaId(spec.name)
-        worker = DesiredWorker(id, spec, self._assignment, self._status, why_new, history=spec.after)
+        replica = spec.first_replica
+        worker = DesiredWorker(replica, spec, self._assignment, self._status, why_new, history=spec.after)
         return WorkerPlanner(worker, self._context)
 
     def _decided_as_a_whole(self) -> Sequence[Action] | None:
@@ -101,7 +102,7 @@ class SingleJobReconciler:
         over = self._lifecycle.still_over()
         if over is not None:
             return over
-        result = state.results.get(spec.name)
+        result = state.results.get(spec.first_replica)
         # What became of the code before is no reason to give the code up that is wanted now.
         tried = assignment is None or not other_code(spec, assignment)
         if result is not None and has_drained(spec, assignment, result):
@@ -120,7 +121,7 @@ class SingleJobReconciler:
         killed = self._lifecycle.killed()
         if killed is not None:
             return killed
-        failures = state.failures.get(spec.name)
+        failures = state.failures.get(spec.first_replica)
         if failures is not None and tried and is_current_revision(spec, failures.revision):
             return self._given_up(failures)
         return None
@@ -136,7 +137,7 @@ class SingleJobReconciler:
         return self._lifecycle.failed(reason, failures, failures.revision)
 
     def _older_runs(self, revision: int) -> bool:
-        workers = self._context.state.workers.get(self._spec.name, ())
+        workers = self._context.state.workers.get(self._spec.first_replica, ())
         return any(worker.phase == "running" and worker.revision < revision for worker in workers)
 
     def _status_of(self, outcome: WorkerOutcome) -> JobStatus:

@@ -13,7 +13,6 @@ from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.cluster_state import ClusterState, needed_nodes
 from penstock.cluster.documents import ENDED, OVER, JobSpec
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
-from penstock.replicas.replica_id import by_job
 
 _DAY = 86400.0
 _AT_ONCE = 100
@@ -70,14 +69,14 @@ def is_idle(job: str, actual: ClusterState) -> bool:
 def last_known_revision(job: str, actual: ClusterState) -> int:
     """Return the largest revision that any document about a job names."""
     status = actual.statuses.get(job)
-    results = [actual.results[name].revision for name in actual.finished.get(job, ())]
-    failures = [actual.failures[name].revision for name in actual.failed.get(job, ())]
+    results = [actual.results[one].revision for one in actual.finished.get(job, ())]
+    failures = [actual.failures[one].revision for one in actual.failed.get(job, ())]
     return max([status.revision if status else 0, *results, *failures])
 
 
 def _orphans(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[str]:
     """Return the jobs that are gone, and of which a worker has left something since."""
-    left = {*by_job(actual.results), *by_job(actual.failures), *actual.statuses}
+    left = {*actual.finished, *actual.failed, *actual.statuses}
     return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
 
 

@@ -5,27 +5,38 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from penstock.cluster.documents import Alarm, Assignment, BackupLocation, JobSpec, JobStatus
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
 class Assign:
-    """Assign a job."""
+    """Assign a job, or one of its replicas."""
 
     assignment: Assignment
     reason: str
 
     @property
+    def replica(self) -> ReplicaId:
+        """Return the replica that is assigned."""
+        return self.assignment.replica
+
+    @property
     def job(self) -> str:
         """Return the job that the action concerns."""
-        return self.assignment.job
+        return self.replica.job
 
 
 @dataclass(frozen=True)
 class Unassign:
-    """Remove the assignment of a job. Its worker stops after its batch."""
+    """Remove the assignment of a job, or of one of its replicas. Its worker stops after its batch."""
 
-    job: str
+    replica: ReplicaId
     reason: str
+
+    @property
+    def job(self) -> str:
+        """Return the job that the action concerns."""
+        return self.replica.job
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 from penstock.cluster.cluster_state import ClusterState
@@ -37,15 +38,10 @@ class PlacementRequest:
     replica: int = 0
     """Which replica of the job."""
 
-    @property
+    @cached_property
     def id(self) -> ReplicaId:
         """The replica that it is about."""
         return ReplicaId(self.spec.name, self.replica)
-
-    @property
-    def name(self) -> str:
-        """The text form of that: answers are by it."""
-        return str(self.id)
 
     @property
     def staying(self) -> PlacementRequest:
@@ -80,6 +76,6 @@ class Placer(Protocol):
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
-        """Answer requests of different jobs together, by the names of the requests."""
+    ) -> Mapping[ReplicaId, PlacementResult]:
+        """Answer requests of different jobs together, by the replicas that they are about."""
         ...

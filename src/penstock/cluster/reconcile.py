@@ -83,21 +83,26 @@ def reconcile(
     placed = placer.place(requests, actual) if requests else {}
     decisions = [reconciler.decide(placed) for reconciler in reconcilers]
     actions = [action for decision in decisions for action in decision.actions]
-    for name in sorted(actual.assignments, key=ReplicaId.parse):
-        job = ReplicaId.parse(name).job
-        if job in actual.unreadable:
-            continue
-        if name not in desired and not (job in desired and is_replicated(desired[job])):
-            actions.append(Unassign(name, "the job is no longer wanted"))
+    actions += [
+        Unassign(replica, "the job is no longer wanted")
+        for replica in sorted(actual.assignments)
+        if replica.job not in actual.unreadable and not _is_wanted(replica, desired)
+    ]
     actions += node_alarms(actual, context.lost)
     actions += stale_alarms(desired, actual)
     actions += failing_alarms(desired, actual, now, rules.failures)
     actions += executor_alarms(desired, actual, now, rules.failures)
     actions += shortage_alarms(desired, actual, now, rules)
-    held = {name: reason for decision in decisions for name, reason in decision.held.items()}
+    held = {replica: reason for decision in decisions for replica, reason in decision.held.items()}
     actions += pacing_alarms(desired, actual, held, now, rules)
     actions += unreadable_alarms(actual, now)
     return leave_alone(actions, actual)
+
+
+def _is_wanted(replica: ReplicaId, desired: Mapping[str, JobSpec]) -> bool:
+    """Whether a replica may be assigned: only a job with replicas has any but the first."""
+    spec = desired.get(replica.job)
+    return spec is not None and (replica.index == 0 or is_replicated(spec))
 
 
 def _reconciler(spec: JobSpec, context: DecisionContext) -> JobReconciler:

@@ -11,9 +11,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
+from penstock.replicas.replica_id import ReplicaId
 
-Worker = tuple[str, int, int]
-"""Job or replica, revision and attempt."""
+WorkerKey = tuple[ReplicaId, int, int]
+"""Replica, revision and attempt."""
 
 _SPARE = 100
 """So many workers that are gone are remembered before they are cleared away."""
@@ -44,11 +45,11 @@ class ReportedProgress:
     """What nodes have reported of their workers last. It outlasts a report, until the worker is gone."""
 
     def __init__(self) -> None:
-        self._figures: dict[Worker, WorkerFigures] = {}
+        self._figures: dict[WorkerKey, WorkerFigures] = {}
         self._reports: Mapping[str, NodeReport] = {}
 
     def update(
-        self, reports: Mapping[str, NodeReport], workers: Mapping[str, Collection[WorkerInfo]]
+        self, reports: Mapping[str, NodeReport], workers: Mapping[ReplicaId, Collection[WorkerInfo]]
     ) -> None:
         """Take in reports; those that are the same as the last time are not looked at."""
         before, self._reports = self._reports, reports
@@ -58,7 +59,7 @@ class ReportedProgress:
             if before.get(node) is not report:
                 for figures in report.workers:
                     if figures.progress is not None:
-                        self._figures[figures.job, figures.revision, figures.attempt] = figures
+                        self._figures[figures.replica, figures.revision, figures.attempt] = figures
         if len(self._figures) > 2 * len(workers) + _SPARE:
             there = {_key(worker) for group in workers.values() for worker in group}
             self._figures = {key: figures for key, figures in self._figures.items() if key in there}
@@ -88,5 +89,5 @@ class ReportedProgress:
         return figures
 
 
-def _key(worker: WorkerInfo) -> Worker:
-    return worker.job, worker.revision, worker.attempt
+def _key(worker: WorkerInfo) -> WorkerKey:
+    return worker.replica, worker.revision, worker.attempt

@@ -36,19 +36,20 @@ from penstock.cluster.worker_states import (
     WorkerAction,
     rule_of,
 )
+from penstock.replicas.replica_id import AboutReplica, ReplicaId, ReplicaName
 
 DRIVER = "driver"
 _EXECUTOR = re.compile(r"executor-[0-9]+")
 
 
 @dataclass(frozen=True)
-class ObservedProcess:
+class ObservedProcess(AboutReplica):
     """A process that was started for a place, as its folder tells.
 
     Its times are seconds of the machine's own clock, which nobody sets.
     """
 
-    job: str
+    job: ReplicaName
     role: str
     revision: int
     attempt: int
@@ -163,9 +164,9 @@ def is_executor(role: str) -> bool:
 
 def supervise(
     node: str,
-    assignments: Mapping[str, Assignment],
-    workers: Mapping[str, Sequence[WorkerInfo]],
-    failures: Mapping[str, Failures],
+    assignments: Mapping[ReplicaId, Assignment],
+    workers: Mapping[ReplicaId, Sequence[WorkerInfo]],
+    failures: Mapping[ReplicaId, Failures],
     instances: Sequence[ObservedProcess],
     now: float,
     patience: SupervisionTimeouts | None = None,
@@ -180,13 +181,13 @@ def supervise(
     patience = patience or SupervisionTimeouts()
     wall = now if wall is None else wall
     steps: list[SupervisorStep] = []
-    by_job: dict[str, list[ObservedProcess]] = {job: [] for job in assignments}
+    by_replica: dict[ReplicaId, list[ObservedProcess]] = {replica: [] for replica in assignments}
     for instance in instances:
-        by_job.setdefault(instance.job, []).append(instance)
-    for job, own in sorted(by_job.items()):
-        assignment = assignments.get(job)
-        known = tuple(workers.get(job, ()))
-        steps += _driver(node, assignment, failures.get(job), known, own, now, wall, patience)
+        by_replica.setdefault(instance.replica, []).append(instance)
+    for replica in sorted(by_replica):
+        own, assignment = by_replica[replica], assignments.get(replica)
+        known = tuple(workers.get(replica, ()))
+        steps += _driver(node, assignment, failures.get(replica), known, own, now, wall, patience)
         steps += _executors(node, assignment, known, own, now, patience)
     return steps
 

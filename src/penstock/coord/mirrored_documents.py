@@ -109,7 +109,9 @@ class Documents:
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._faults: dict[str, str] = {}
         """By path, why a document cannot be read."""
-        self._cache = DocumentCache(mirror, self._forget, quiet=(*QUIET_ROOTS, store_paths.NODE_JOBS))
+        self._cache = DocumentCache(
+            mirror, self._forget, quiet=(*QUIET_ROOTS, store_paths.NODE_JOBS), by_replica=_BY_REPLICA
+        )
         self._reported = ReportedProgress()
         self._reporting = threading.Lock()
 
@@ -161,8 +163,8 @@ class Documents:
                     found.setdefault(job_in(name), f"{path}: {reason}")
         return found
 
-    def workers(self) -> dict[str, tuple[WorkerInfo, ...]]:
-        """Return the workers that hold their place, by job. Of their progress, :meth:`shown` knows more."""
+    def workers(self) -> dict[ReplicaId, tuple[WorkerInfo, ...]]:
+        """Return the workers that hold their place. Of their progress, :meth:`shown` knows more."""
         return self._cache.groups(
             store_paths.WORKERS, lambda path: self.one(WorkerInfo, path), is_same=same_but_progress
         )
@@ -181,17 +183,24 @@ class Documents:
         self._reported.update(self.all(NodeReport, store_paths.REPORTS), self.workers())
         return self._reported
 
-    def members(self, root: str, documents: Mapping[str, object], job: str) -> tuple[str, ...]:
-        """Return the names of the replicas of a job that documents below a root are about, sorted."""
+    def members(self, root: str, documents: Mapping[ReplicaId, object], job: str) -> tuple[ReplicaId, ...]:
+        """Return the replicas of a job that documents below a root are about, sorted."""
         return self._cache.members(root, documents).get(job, ())
 
-    def assignments(self) -> dict[str, Assignment]:
-        """Return all assignments by job."""
-        return self.all(Assignment, store_paths.ASSIGNMENTS)
+    def assignments(self) -> dict[ReplicaId, Assignment]:
+        """Return all assignments."""
+        return self._of_replicas(Assignment, store_paths.ASSIGNMENTS)
 
-    def failures(self) -> dict[str, Failures]:
-        """Return the failures of workers by job."""
-        return self.all(Failures, store_paths.FAILURES)
+    def failures(self) -> dict[ReplicaId, Failures]:
+        """Return the failures of workers."""
+        return self._of_replicas(Failures, store_paths.FAILURES)
+
+    def results(self) -> dict[ReplicaId, Result]:
+        """Return how workers have ended."""
+        return self._of_replicas(Result, store_paths.RESULTS)
+
+    def _of_replicas(self, kind: type[T], root: str) -> dict[ReplicaId, T]:
+        return self._cache.replicas(root, lambda path: self.one(kind, path))
 
     def jobs(self) -> dict[str, JobSpec]:
         """Return what the users want."""
@@ -217,7 +226,7 @@ class Documents:
             reports=self.all(NodeReport, store_paths.REPORTS),
             assignments=self.assignments(),
             workers=self._with_progress(self.workers()),
-            results=self.all(Result, store_paths.RESULTS),
+            results=self.results(),
             failures=self.failures(),
             statuses=self.all(JobStatus, store_paths.STATUS),
             alarms=self.all(Alarm, store_paths.ALARMS),
@@ -269,21 +278,23 @@ class Documents:
         node = self._mirror.get(path)
         return node.data if node is not None else b""
 
-    def _with_progress(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
+    def _with_progress(
+        self, workers: dict[ReplicaId, tuple[WorkerInfo, ...]]
+    ) -> dict[ReplicaId, tuple[WorkerInfo, ...]]:
         """Add the reported progress of workers where a decision needs it.
 
         That is of replicas that catch up, and of jobs whose new code has not run well yet.
         """
         updated = {name for name, spec in self.jobs().items() if spec.before is not None}
         asked = [
-            name
-            for name, group in workers.items()
-            if (updated and ReplicaId.parse(name).job in updated)
+            replica
+            for replica, group in workers.items()
+            if replica.job in updated
             or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
         if not asked:
             return workers
-        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in asked}}
+        return {**workers, **{replica: tuple(map(self.shown, workers[replica])) for replica in asked}}
 
     def _forget(self, path: str) -> None:
         """Drop what was kept of a node that is gone: a cluster runs for years."""

@@ -22,10 +22,16 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from penstock.cluster.document_codec import DocumentError, encode, of_plain
-from penstock.cluster.documents import Assignment, Progress, ReplicaReport, WorkerInfo
+from penstock.cluster.documents import (
+    Assignment,
+    Progress,
+    ReplicaReport,
+    WorkerInfo,
+)
 from penstock.errors import SettingError
 from penstock.local_files import write_private
 from penstock.process_logs.process_log import get_logger
+from penstock.replicas.replica_id import AboutReplica, ReplicaName
 
 T = TypeVar("T")
 
@@ -50,10 +56,10 @@ EXIT_REFUSED = 3
 
 
 @dataclass(frozen=True)
-class WorkerConfig:
+class WorkerConfig(AboutReplica):
     """What a worker is told when it is started."""
 
-    job: str
+    job: ReplicaName
     node: str
     host: str
     revision: int
@@ -175,10 +181,10 @@ class Pulse:
 
 
 @dataclass(frozen=True)
-class InstanceRecord:
+class InstanceRecord(AboutReplica):
     """What a supervisor needs of ``instance.json``. The worker reads more of it."""
 
-    job: str
+    job: ReplicaName
     role: str
     revision: int
     attempt: int

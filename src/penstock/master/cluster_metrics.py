@@ -9,7 +9,6 @@ from penstock.cluster.documents import Alarm, BackupStatus, JobSpec, JobStatus, 
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.replicas.decisions.replica_set import has_warm_standby, is_replicated, replica_count
-from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.service.replica_status import leading_worker, replicas_of
 
 MetricSample = tuple[Mapping[str, str], float]
@@ -165,7 +164,7 @@ def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
 
 
 def _progress(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
-    jobs = sorted({ReplicaId.parse(name).job for name in documents.workers()})
+    jobs = sorted({replica.job for replica in documents.workers()})
     leaders = {job: leading_worker(documents, job) for job in jobs}
     up = {job: documents.progress_of(worker) for job, worker in leaders.items() if worker is not None}
 

@@ -19,6 +19,7 @@ from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.service.replica_status import (
     job_failure_count,
     leading_worker,
+    of_first_replica,
     replicas_of,
     result_of,
     workers_of,
@@ -90,8 +91,8 @@ class ClusterQueries:
     def _replicas_on(self, node: str) -> list[ReplicaId]:
         """Return the replicas that have something on a node."""
         return [
-            ReplicaId.parse(name)
-            for name, assignment in self._documents.assignments().items()
+            replica
+            for replica, assignment in self._documents.assignments().items()
             if node in (assignment.node, *(slot.node for slot in assignment.executors))
         ]
 
@@ -104,7 +105,7 @@ class ClusterQueries:
 
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
-        assignment = self._documents.assignments().get(spec.name)
+        assignment = of_first_replica(self._documents.assignments(), spec.name)
         worker = leading_worker(self._documents, spec.name)
         result = result_of(self._documents, spec, status)
         progress = result.progress if result and status.phase == ENDED else None
@@ -127,9 +128,9 @@ class ClusterQueries:
 
     def job(self, name: str) -> dict[str, Any]:
         spec = self._spec(name)
-        assignment = self._documents.assignments().get(name)
+        assignment = self._documents.assignments().get(spec.first_replica)
         result = result_of(self._documents, spec, self._status(name))
-        failures = self._documents.failures().get(name)
+        failures = self._documents.failures().get(spec.first_replica)
         return {
             **self._summary(spec),
             "spec": asdict(spec),

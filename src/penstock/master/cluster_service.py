@@ -263,7 +263,7 @@ class ClusterService(ClusterQueries):
         scaled = replace(with_settings(spec, settings), driver=driver)
         if scaled == spec:
             raise InvalidRequestError("nothing to scale was given")
-        assigned = self._documents.assignments().get(name)
+        assigned = self._documents.assignments().get(spec.first_replica)
         allowed = settings.placement.nodes
         stays = settings.data_location == "node"
         if stays and allowed and assigned and assigned.node not in allowed:

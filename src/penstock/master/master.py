@@ -32,6 +32,7 @@ from penstock.cluster.leader_actions import (
 )
 from penstock.cluster.placement_request import Placer
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_progress import WorkerKey
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import (
     Check,
@@ -58,6 +59,7 @@ from penstock.coord.store_mirror import StoreMirror
 from penstock.daemon.step_loop import run_step_loop
 from penstock.master.strategy_runner import StrategyChooser
 from penstock.process_logs.process_log import get_logger
+from penstock.replicas.decisions.replica_set import nodes_used
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
 from penstock.schedule.job_placer import JobPlacer
@@ -122,7 +124,7 @@ class Master:
         self._absent: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
         """Since when jobs lack a node for something, as far as this leader has seen,"""
-        self._seen_up: dict[tuple[str, int, int], float] = {}
+        self._seen_up: dict[WorkerKey, float] = {}
         """and since when it has seen workers up of which it matters."""
         self._occasion: tuple[object, ...] = ()
         self._locate_at = 0.0
@@ -310,7 +312,7 @@ class Master:
                 _log.info(
                     "decided",
                     action=type(action).__name__,
-                    job=getattr(action, "job", ""),
+                    job=str(getattr(action, "replica", "")) or _job_of(action),
                     reason=action.reason,
                     epoch=epoch.number,
                 )
@@ -326,7 +328,7 @@ class Master:
             if not isinstance(operation, Check):
                 self._mirror.mark_stale(operation.path)
 
-    def _list_jobs(self, assignments: Mapping[str, Assignment]) -> None:
+    def _list_jobs(self, assignments: Mapping[ReplicaId, Assignment]) -> None:
         """Have each node's list name the jobs that are assigned to it, whoever led before."""
         listed = self.documents.node_jobs()
         if self._listed[0] is assignments and self._listed[1] is listed:
@@ -376,9 +378,9 @@ class Master:
         chosen: set[str] = set()
         for action in actions:
             if isinstance(action, Assign):
-                before = actual.assignments.get(action.job)
-                chosen |= needed_nodes({action.job: action.assignment})
-                chosen -= needed_nodes({action.job: before}) if before is not None else set()
+                before = actual.assignments.get(action.replica)
+                chosen |= nodes_used(action.assignment)
+                chosen -= nodes_used(before) if before is not None else set()
         paths_of = [f"{store_paths.NODES}/{name}" for name in sorted(chosen)]
         versions = [(path, self.documents.version(path)) for path in paths_of]
         return [Check(path, version) for path, version in versions if version is not None]
@@ -393,8 +395,8 @@ class Master:
         match action:
             case Assign(assignment):
                 return [self._assign(assignment)]
-            case Unassign(job):
-                return self._remove(f"{store_paths.ASSIGNMENTS}/{job}")
+            case Unassign(replica):
+                return self._remove(f"{store_paths.ASSIGNMENTS}/{replica}")
             case SetStatus(job, status):
                 return [upsert(self.documents, f"{store_paths.STATUS}/{job}", encode(status))]
             case UpdateSpec(spec):
@@ -453,19 +455,19 @@ class Master:
             self.wake()
 
 
-def _assign(assigned: dict[str, Assignment], action: Action) -> None:
+def _assign(assigned: dict[ReplicaId, Assignment], action: Action) -> None:
     """Keep assignments as they are after an action."""
     match action:
         case Assign(assignment):
-            assigned[assignment.job] = assignment
-        case Unassign(job):
-            assigned.pop(job, None)
+            assigned[assignment.replica] = assignment
+        case Unassign(replica):
+            assigned.pop(replica, None)
 
 
 def _job_of(action: Action) -> str:
-    """Return the job that an action, perhaps about one of its replicas, is about; empty if about none."""
-    name = getattr(action, "job", "")
-    return ReplicaId.parse(name).job if name else ""
+    """Return the job that an action is about; empty if it is about none."""
+    job: str = getattr(action, "job", "")
+    return job
 
 
 def _by_subject(actions: list[Action]) -> list[list[Action]]:

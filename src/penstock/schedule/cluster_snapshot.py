@@ -21,13 +21,21 @@ DRIVER = "driver"
 EXECUTOR = "executor"
 
 
-def task_id(job: str, role: str) -> str:
-    """Name a task by its job and its role, ``driver`` or ``executor-ORDINAL``.
+def task_id(job: str | ReplicaId, role: str) -> str:
+    """Name a task by its job or replica and its role, ``driver`` or ``executor-ORDINAL``.
 
     >>> task_id("wordcount", "executor-2")
     'wordcount/executor-2'
     """
     return f"{job}/{role}"
+
+
+def replica_of(task: Task) -> ReplicaId | None:
+    """Return the replica that a task belongs to; None for one of a document that has no such name.
+
+    The model of placement, also used for other clusters than those of Penstock, has plain names.
+    """
+    return ReplicaId.find(task.job)
 
 
 def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
@@ -116,11 +124,11 @@ def _ordinals(there: Iterable[int], count: int) -> list[int]:
 
 def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
     """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
-    asked = {request.name: request for request in requests}
+    asked = {request.id: request for request in requests}
     tasks = [
         task
-        for name in sorted(actual.assignments)
-        for task in standing_tasks(actual.assignments[name], asked.get(name))
+        for replica in sorted(actual.assignments, key=str)
+        for task in standing_tasks(actual.assignments[replica], asked.get(replica))
         if task.current in actual.nodes
     ]
     tasks += _of_unreadable_jobs(actual)
@@ -164,8 +172,8 @@ def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
         for one in report.workers
         if one.pid
         and node in actual.nodes
-        and ReplicaId.parse(one.job).job in actual.unreadable
-        and one.job not in actual.assignments
+        and one.replica.job in actual.unreadable
+        and one.replica not in actual.assignments
         and one.job not in known
     ]
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.documents import JobSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import (
     DRIVER,
     EXECUTOR,
@@ -55,49 +57,49 @@ class JobPlacer:
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
+    ) -> Mapping[ReplicaId, PlacementResult]:
         """Answer all requests. What was on nodes that are gone is asked for, or takes no room.
 
         What finds no node and runs elsewhere stays there. Its room is not for others, so these are decided
         about again. Each time at least one request has become one for less.
         """
         ranks = ranks_of(request.spec for request in requests)
-        asked = {request.name: request for request in requests}
-        failed: dict[str, PlacementResult] = {}
+        asked = {request.id: request for request in requests}
+        failed: dict[ReplicaId, PlacementResult] = {}
         while True:
             answers = self._answered(list(asked.values()), actual, ranks)
             again = False
-            for name, request in sorted(asked.items()):
-                answer = answers.get(name, PlacementResult())
+            for replica, request in sorted(asked.items(), key=itemgetter(0)):
+                answer = answers.get(replica, PlacementResult())
                 less = remaining_request(request, answer, actual)
                 if less is request:
                     continue
                 again = True
                 if request.driver and (less is None or not less.driver):
-                    failed[name] = replace(answer, node=None, told=_rejection_reason(request, answer))
+                    failed[replica] = replace(answer, node=None, told=_rejection_reason(request, answer))
                 if less is None:
-                    del asked[name]
+                    del asked[replica]
                 else:
-                    asked[name] = less
+                    asked[replica] = less
             if not again:
-                return {**answers, **{name: _failed(failed[name], answers.get(name)) for name in failed}}
+                return {**answers, **{one: _failed(failed[one], answers.get(one)) for one in failed}}
 
     def _answered(
         self, requests: Sequence[PlacementRequest], actual: ClusterState, ranks: Mapping[str, int]
-    ) -> Mapping[str, PlacementResult]:
+    ) -> Mapping[ReplicaId, PlacementResult]:
         snapshot = standing_snapshot(requests, actual)
-        answers: dict[str, PlacementResult] = {}
+        answers: dict[ReplicaId, PlacementResult] = {}
         for equals in _by_priority(requests):
             for asked in placement_rounds(equals):
                 kept = [with_excluded_nodes(request, requests, snapshot) for request in asked]
                 snapshot, placed = self._decided(kept, snapshot, ranks)
-                for name, answer in placed.items():
-                    answers[name] = _together(answers.get(name), answer)
+                for replica, answer in placed.items():
+                    answers[replica] = _together(answers.get(replica), answer)
         return answers
 
     def _decided(
         self, requests: Sequence[PlacementRequest], snapshot: ClusterSnapshot, ranks: Mapping[str, int]
-    ) -> tuple[ClusterSnapshot, Mapping[str, PlacementResult]]:
+    ) -> tuple[ClusterSnapshot, Mapping[ReplicaId, PlacementResult]]:
         """Answer requests in which no two are of replicas of one job, those with users' strategies last."""
         chosen = []
         for request in requests:
@@ -106,7 +108,7 @@ class JobPlacer:
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
             chosen.append((own, ranks[request.spec.name], key, strategy, request))
-        answers: dict[str, PlacementResult] = {}
+        answers: dict[ReplicaId, PlacementResult] = {}
         # Neighbours of one strategy are decided about together: who comes first stays first.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
             _, _, _, strategies, asked = zip(*group, strict=True)
@@ -198,7 +200,7 @@ def _placed(
     requests: Sequence[PlacementRequest],
     snapshot: ClusterSnapshot,
     ranks: Mapping[str, int],
-) -> tuple[ClusterSnapshot, dict[str, PlacementResult]]:
+) -> tuple[ClusterSnapshot, dict[ReplicaId, PlacementResult]]:
     """Decide about the requests of one strategy; return also the cluster as it will be."""
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
@@ -208,18 +210,18 @@ def _placed(
         for task in wanted_tasks(request, snapshot)
     ]
     snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
-    names = {request.name for request in requests}
+    names = {str(request.id) for request in requests}
     snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, names)))
     try:
         decided = decide(strategy, snapshot, name=name)
         decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
     except StrategyPendingError as error:
         waiting = PlacementResult(told=str(error), strategy=name, waits=True)
-        return snapshot, {request.name: waiting for request in requests}
+        return snapshot, {request.id: waiting for request in requests}
     placed = snapshot.placed(decided.matrix.places)
     gone = {task.id for task in tasks if task.id not in decided.matrix.places}
     after = replace(placed, tasks=tuple(task for task in placed.tasks if task.id not in gone))
-    return after, {request.name: _answer(request, decided) for request in requests}
+    return after, {request.id: _answer(request, decided) for request in requests}
 
 
 def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot) -> ClusterSnapshot:
@@ -244,7 +246,7 @@ def wanted_tasks(request: PlacementRequest, snapshot: ClusterSnapshot) -> list[T
     tasks = [
         executor_task(spec, ordinal, avoid=apart, replica=request.replica) for ordinal in request.missing
     ]
-    if request.driver and task_id(request.name, DRIVER) not in snapshot.task_named:
+    if request.driver and task_id(request.id, DRIVER) not in snapshot.task_named:
         tasks.insert(0, _driver(request, snapshot))
     return tasks
 
@@ -271,9 +273,9 @@ def _without_preferences(
 ) -> tuple[Placement, ClusterSnapshot]:
     """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
     disappointed = {
-        task_id(request.name, DRIVER): request
+        task_id(request.id, DRIVER): request
         for request in requests
-        if request.prefer and not request.only and task_id(request.name, DRIVER) in decided.unplaced
+        if request.prefer and not request.only and task_id(request.id, DRIVER) in decided.unplaced
     }
     if not disappointed:
         return decided, snapshot
@@ -289,18 +291,18 @@ def _without_preferences(
 
 
 def _answer(request: PlacementRequest, decided: Placement) -> PlacementResult:
-    name = request.name
+    replica = request.id
     places = decided.matrix.places
-    driver = task_id(name, DRIVER)
+    driver = task_id(replica, DRIVER)
     executors = {
         ordinal: places[task]
         for ordinal in request.missing
-        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in places
+        if (task := task_id(replica, f"{EXECUTOR}-{ordinal}")) in places
     }
     lacking = [
         decided.unplaced[task]
         for ordinal in request.missing
-        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
+        if (task := task_id(replica, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
     ]
     return PlacementResult(
         places.get(driver),

@@ -52,10 +52,10 @@ def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[Driv
 
 
 def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
-    assignment = actual.assignments.get(spec.name)
+    assignment = actual.assignments.get(spec.first_replica)
     running = any(
         worker.phase == "running" and assignment is not None and worker.revision == assignment.revision
-        for worker in actual.workers.get(spec.name, ())
+        for worker in actual.workers.get(spec.first_replica, ())
     )
     placed_by_user = spec.driver in actual.nodes and spec.driver_by != "rebalance"
     return (
@@ -64,7 +64,7 @@ def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
 
 
 def _bound(task: Task, spec: JobSpec, actual: ClusterState) -> Task:
-    others = nodes_of_other_replicas(spec.name, actual.assignments)
+    others = nodes_of_other_replicas(spec.first_replica, actual.assignments)
     avoid = tuple(sorted(others | nodes_in_same_racks(others, actual.nodes.values()) - {task.current or ""}))
     return replace(
         task, labels=spec.settings.placement.labels, nodes=spec.settings.placement.nodes, avoid=avoid

@@ -18,7 +18,7 @@ from penstock.replicas.decisions.replica_set import (
     nodes_of_other_replicas,
     replica_count,
 )
-from penstock.schedule.cluster_snapshot import driver_task
+from penstock.schedule.cluster_snapshot import driver_task, replica_of
 from penstock.schedule.placement_constraints import allowed_nodes, current_placement, obstacle, usages
 from penstock.schedule.placement_model import ClusterSnapshot, Node
 
@@ -31,7 +31,7 @@ def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[Placemen
     >>> both = JobSpec("a", "", "", settings=JobSettings(replicas=Replicas(k=1)))
     >>> alone = PlacementRequest(JobSpec("b", "", ""))
     >>> requests = [PlacementRequest(both), PlacementRequest(both, replica=1), alone]
-    >>> [[one.name for one in asked] for asked in placement_rounds(requests)]
+    >>> [[str(one.id) for one in asked] for asked in placement_rounds(requests)]
     [['a', 'b'], ['a~1']]
     """
     drivers: list[list[PlacementRequest]] = []
@@ -74,10 +74,14 @@ def _of_others(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
     """Return the nodes of the other replicas, also of those being placed again: they may find no node."""
-    name = request.name
-    standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
-    before = {other.name: other.before for other in requests if other.before is not None}
-    return nodes_of_other_replicas(name, before) | standing
+    own = request.id
+    standing = {
+        task.current
+        for task in snapshot.tasks
+        if task.current and (one := replica_of(task)) and is_other_replica(one, own)
+    }
+    before = {other.id: other.before for other in requests if other.before is not None}
+    return nodes_of_other_replicas(own, before) | standing
 
 
 def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo]) -> frozenset[str]:
@@ -107,7 +111,7 @@ def _beyond_share(
     task = driver_task(request.spec, request.spec.settings.placement.nodes)
     allowed = allowed_nodes(task, snapshot.nodes)
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
-    own = {one.current for one in snapshot.tasks if one.job == request.name}
+    own = {one.current for one in snapshot.tasks if one.job == str(request.id)}
     racks = {node.rack for node in snapshot.nodes if node.name in own}
     used = usages(current_placement(snapshot), snapshot)
     near = nodes_in_same_racks(others, snapshot.nodes)

@@ -48,7 +48,7 @@ from penstock.process_logs.process_log import get_logger
 from penstock.process_logs.user_output import FILE as USER_FILE
 from penstock.process_logs.user_output import OutputLimits, OutputPlace
 from penstock.processes.process_control import Processes
-from penstock.replicas.replica_id import ReplicaId, job_in
+from penstock.replicas.replica_id import ReplicaId
 from penstock.setting_values import name_fault
 from penstock.supervisor.executor_command import executor_command, executor_id
 from penstock.supervisor.supervisor import INSTANCE_ERRORS
@@ -394,7 +394,7 @@ class FolderInstances:
 
         def remove(folder: Path) -> None:
             description = read_instance_record(folder)
-            if description is not None and description.revision <= revisions.get(job_in(description.job), -1):
+            if description is not None and description.revision <= revisions.get(description.replica.job, -1):
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -407,7 +407,7 @@ class FolderInstances:
             last = max(
                 modified_at(folder), modified_at(folder / EXIT_FILE), modified_at(folder / HEARTBEAT_FILE)
             )
-            if description is not None and last < before and job_in(description.job) not in jobs:
+            if description is not None and last < before and description.replica.job not in jobs:
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -426,10 +426,10 @@ class FolderInstances:
             self._notes.pop((folder.name, name), None)
 
     def _prune(self, found: list[ObservedProcess]) -> None:
-        places: dict[tuple[str, str], list[ObservedProcess]] = {}
+        places: dict[tuple[ReplicaId, str], list[ObservedProcess]] = {}
         for instance in found:
             if not instance.alive:
-                places.setdefault((instance.job, instance.role), []).append(instance)
+                places.setdefault((instance.replica, instance.role), []).append(instance)
         for dead in places.values():
             for instance in sorted(dead, key=lambda one: (one.revision, one.attempt))[:-_KEPT]:
                 with suppress(OSError):  # It is tried again with the next look.

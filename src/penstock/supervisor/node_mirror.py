@@ -9,6 +9,7 @@ from penstock.coord import store_paths
 from penstock.coord.coordination_store import Store
 from penstock.coord.mirrored_documents import Documents
 from penstock.coord.store_mirror import StoreMirror
+from penstock.replicas.replica_id import ReplicaId
 
 _EVERYTHING = (store_paths.ASSIGNMENTS, store_paths.WORKERS, store_paths.FAILURES)
 
@@ -27,15 +28,16 @@ class NodeMirror:
         self._mirror = StoreMirror(store, self._base, wake, depths=self._base)
         self._everything = False
         self._jobs: frozenset[str] = frozenset()
+        """The names, as in paths, of the jobs and replicas that are followed."""
         self.documents = Documents(self._mirror)
 
-    def refresh(self, running: Collection[str]) -> None:
-        """Read what has changed, given the jobs that have a process here. Raises DisconnectedError."""
+    def refresh(self, running: Collection[ReplicaId]) -> None:
+        """Read what has changed, given the replicas that have a process here. Raises DisconnectedError."""
         self._mirror.refresh()
         epoch = self.documents.epoch()
         listed = self.documents.one(NodeJobs, self._listed)
         everything = epoch is None or not epoch.lists_jobs or bool(self.documents.fault(self._listed))
-        jobs = frozenset((*(listed.jobs if listed is not None else ()), *running))
+        jobs = frozenset((*(listed.jobs if listed is not None else ()), *map(str, running)))
         if everything == self._everything and (everything or jobs == self._jobs):
             return
         depths = {**self._base, **(_roots_of_all() if everything else _roots_of(jobs))}
@@ -46,9 +48,9 @@ class NodeMirror:
         self._mirror.refresh()
         self._everything, self._jobs = everything, jobs
 
-    def knows(self, job: str) -> bool:
-        """Whether all about a job has been read: only then does no assignment mean that there is none."""
-        return self._everything or job in self._jobs
+    def knows(self, replica: ReplicaId) -> bool:
+        """Whether all about a replica has been read: only then does no assignment mean that there is none."""
+        return self._everything or str(replica) in self._jobs
 
 
 def _roots_of_all() -> dict[str, int]:

@@ -49,7 +49,7 @@ from penstock.coord.coordination_store import (
 from penstock.daemon.step_loop import FatalError, run_step_loop
 from penstock.errors import PenstockError, cause_of
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_in
+from penstock.replicas.replica_id import ReplicaId, job_in
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_mirror import NodeMirror
 
@@ -161,11 +161,11 @@ class Supervisor:
         self._informed = False
         """Whether the assignments have been read at all: none known is not the same as none there."""
         self._reported = 0.0
-        self._not_before: dict[tuple[str, str], float] = {}
+        self._not_before: dict[tuple[ReplicaId, str], float] = {}
         """When a start that was refused, or for which the store was away, may be tried again."""
-        self._unstarted: dict[tuple[str, str], ObservedProcess] = {}
-        """By job and role: the last start, if there is no process and no folder of it."""
-        self._unsaved: dict[str, Failures] = {}
+        self._unstarted: dict[tuple[ReplicaId, str], ObservedProcess] = {}
+        """By replica and role: the last start, if there is no process and no folder of it."""
+        self._unsaved: dict[ReplicaId, Failures] = {}
         """Failures that could not be written yet."""
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
 
@@ -218,11 +218,12 @@ class Supervisor:
     def _seen(self, moment: float) -> list[ObservedProcess]:
         """Return all processes, and the starts that did not come to one."""
         assigned = self._documents.assignments()
-        for place, instance in sorted(self._unstarted.items()):
-            assignment = assigned.get(instance.job)
+        for place, instance in list(self._unstarted.items()):
+            assignment = assigned.get(instance.replica)
             if assignment is None or assignment.revision != instance.revision:
                 del self._unstarted[place]
-        return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
+        unstarted = [self._unstarted[place] for place in sorted(self._unstarted)]
+        return [*self._instances.look(moment), *unstarted]
 
     def _listen_to_store(self, moment: float, now: float) -> list[ObservedProcess]:
         """Read what has changed, and return all processes; none while the name is another's."""
@@ -236,9 +237,9 @@ class Supervisor:
         self._mirror.refresh(_followed(seen, moment))
         self._check_cluster()  # The first leader may have given it an id just before it assigned something.
         self._informed = True
-        for job, failures in sorted(self._unsaved.items()):
-            self._save(job, failures)
-            del self._unsaved[job]
+        for replica in sorted(self._unsaved):
+            self._save(replica, self._unsaved[replica])
+            del self._unsaved[replica]
         return seen
 
     def _check_cluster(self) -> None:
@@ -256,17 +257,17 @@ class Supervisor:
         unreadable = self._unreadable()
         return supervise(
             self.info.name,
-            {job: assignments[job] for job in assignments if knows(job) and job not in unreadable},
+            {one: assignments[one] for one in assignments if knows(one) and str(one) not in unreadable},
             self._documents.workers(),
             failures,
-            [one for one in seen if knows(one.job) and one.job not in unreadable],
+            [one for one in seen if knows(one.replica) and one.job not in unreadable],
             moment,
             self.settings.patience,
             wall=now,
         )
 
     def _unreadable(self) -> dict[str, str]:
-        """Return the jobs that are left as they are, because what is said of them cannot be read."""
+        """Return the jobs and replicas that are not acted on because a document cannot be read, and why."""
         unreadable = self._documents.unreadable
         return {**unreadable(store_paths.FAILURES), **unreadable(store_paths.ASSIGNMENTS)}
 
@@ -293,7 +294,7 @@ class Supervisor:
 
     def _start(self, start: Start, moment: float, now: float) -> None:
         assignment = start.assignment
-        place = (assignment.job, start.role)
+        place = (assignment.replica, start.role)
         if moment < self._not_before.get(place, moment):
             return
         self._not_before[place] = moment + self.settings.again
@@ -324,23 +325,23 @@ class Supervisor:
             put_result(self._store, result)
 
     def _count(self, instance: ObservedProcess, failures: Failures) -> None:
-        place = (instance.job, instance.role)
+        place = (instance.replica, instance.role)
         if self._unstarted.get(place) == instance:
             self._unstarted[place] = replace(instance, counted=True)
         else:
             # Whatever is left of it must not meet its successor.
             self._instances.kill(instance)
             self._instances.count(instance)
-        self._unsaved[instance.job] = failures
+        self._unsaved[instance.replica] = failures
         with suppress(DisconnectedError):
-            self._save(instance.job, failures)
-            del self._unsaved[instance.job]
+            self._save(instance.replica, failures)
+            del self._unsaved[instance.replica]
             # Its session would hold its place until it expires.
             with suppress(MissingError):
                 self._store.delete(store_paths.worker(instance.job, instance.revision, instance.attempt))
 
-    def _save(self, job: str, failures: Failures) -> None:
-        path = f"{store_paths.FAILURES}/{job}"
+    def _save(self, replica: ReplicaId, failures: Failures) -> None:
+        path = f"{store_paths.FAILURES}/{replica}"
         with suppress(ExistsError):  # Another node was faster: what it wrote is replaced below.
             self._store.create(path, encode(failures))
             return
@@ -445,25 +446,25 @@ class Supervisor:
 
     def _waiting(self, seen: Sequence[ObservedProcess]) -> list[ObservedProcess]:
         """Return the executors that have failed and wait to be started again."""
-        last: dict[tuple[str, str], ObservedProcess] = {}
+        last: dict[tuple[ReplicaId, str], ObservedProcess] = {}
         for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
             if is_executor(instance.role):
-                last[instance.job, instance.role] = instance
+                last[instance.replica, instance.role] = instance
         here = {
-            (job, slot_role(slot.ordinal))
-            for job, assignment in self._documents.assignments().items()
+            (replica, slot_role(slot.ordinal))
+            for replica, assignment in self._documents.assignments().items()
             for slot in assignment.executors
             if slot.node == self.info.name
         }
-        return [one for place, one in sorted(last.items()) if not one.alive and place in here]
+        return [last[place] for place in sorted(last) if place in here and not last[place].alive]
 
     def _figures(
         self, instance: ObservedProcess, seen: Sequence[ObservedProcess], moment: float
     ) -> WorkerFigures:
         cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
-        assignment = self._documents.assignments().get(instance.job)
+        assignment = self._documents.assignments().get(instance.replica)
         place = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
-        failures = self._documents.failures().get(instance.job)
+        failures = self._documents.failures().get(instance.replica)
         count = failures.count if failures and failures.revision == instance.revision else 0
         if is_executor(instance.role):
             count = executor_failures(instance, moment, self.settings.patience.failures)
@@ -515,6 +516,6 @@ def _unstarted(start: Start, reason: str, moment: float, now: float) -> Observed
     )
 
 
-def _followed(seen: Sequence[ObservedProcess], now: float) -> set[str]:
-    """Return the jobs with a process here that lives, or that died so lately that its place may be left."""
-    return {instance.job for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}
+def _followed(seen: Sequence[ObservedProcess], now: float) -> set[ReplicaId]:
+    """Return the replicas with a process here that lives, or died so lately that its place may be left."""
+    return {instance.replica for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}

@@ -21,7 +21,7 @@ from penstock.cluster.leader_actions import Assign, SetStatus, Unassign
 from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 NOW = 100.0
 GIB = 1 << 30
@@ -33,7 +33,7 @@ RESTORE = RestoreSource("n3", "http://n3", 3)
 
 def _actual(*nodes: str, **changes: Any) -> ClusterState:
     infos = {name: NodeInfo(name, "", 4, 8 * GIB, url=f"http://{name}") for name in nodes}
-    given = ClusterState(
+    given = make_state(
         nodes=infos,
         assignments={"job": ASSIGNED},
         statuses={"job": JobStatus("RUNNING", "", 0.0, 3)},

@@ -17,6 +17,7 @@ from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.settings import make_submission
@@ -66,7 +67,7 @@ class _NodeGoes:
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
+    ) -> Mapping[ReplicaId, PlacementResult]:
         found = self.placer.place(requests, actual)
         if not self.went:
             self.went = next(iter(found.values())).node or ""

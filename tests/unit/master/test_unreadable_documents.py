@@ -327,7 +327,8 @@ def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> No
     store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assignment))
     mirror = NodeMirror(store, "n1", lambda: None)
     mirror.refresh(())
-    assert (mirror.knows("job"), mirror.documents.assignments()) == (True, {"job": assignment})
+    assert mirror.knows(assignment.replica)
+    assert mirror.documents.assignments() == {assignment.replica: assignment}
 
 
 def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:
@@ -359,6 +360,7 @@ _FOREIGN = {
     "/failures/job~1~2": encode(Failures("job", 1, 9, "it died", "n2", 1.0)),
     "/status/job~1": encode(JobStatus("ENDED", "", 1.0, 1)),
     "/jobs/job~1": encode(JOB),
+    "/jobs/job~x": encode(JOB),
     "/jobs/other": encode(JOB).replace(b'"name":"job"', b'"name":"job~1"'),
 }
 

@@ -42,30 +42,14 @@ class ReplicaSpec:
     spec: JobSpec
     """The job's. Where the user moved the driver, only the first replica is meant."""
 
-    @property
-    def name(self) -> str:
-        """The text form of its identity."""
-        return str(self.id)
-
 
 def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
     """Return what is wanted of each replica."""
-    first, count = ReplicaSpec(ReplicaId(spec.name), spec), replica_count(spec)
+    first, count = ReplicaSpec(spec.first_replica, spec), replica_count(spec)
     if count == 1:
         return [first]
     other = replace(spec, driver="", driver_by="")
     return [first, *(ReplicaSpec(ReplicaId(spec.name, index), other) for index in range(1, count))]
-
-
-def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
-    """Return what is wanted, with the members of jobs in place of the jobs.
-
-    >>> from penstock.job_settings import JobSettings, Replicas
-    >>> settings = JobSettings(replicas=Replicas(k=2))
-    >>> list(expand({"a": JobSpec("a", "", "", settings=settings), "b": JobSpec("b", "", "")}))
-    ['a', 'a~1', 'a~2', 'b']
-    """
-    return {member.name: member for name in sorted(desired) for member in replica_specs(desired[name])}
 
 
 def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
@@ -98,9 +82,9 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     return ""
 
 
-def is_other_replica(one: str, other: str) -> bool:
-    """Whether two names are those of different replicas of one job."""
-    return one != other and ReplicaId.parse(one).job == ReplicaId.parse(other).job
+def is_other_replica(one: ReplicaId, other: ReplicaId) -> bool:
+    """Whether two replicas are different ones of one job."""
+    return one.job == other.job and one.index != other.index
 
 
 def nodes_used(assignment: Assignment) -> set[str]:
@@ -108,9 +92,11 @@ def nodes_used(assignment: Assignment) -> set[str]:
     return {assignment.node, *(slot.node for slot in assignment.executors)}
 
 
-def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
+def nodes_of_other_replicas(
+    replica: ReplicaId, assignments: Mapping[ReplicaId, Assignment]
+) -> frozenset[str]:
     """Return the nodes that the other replicas of a job are assigned to."""
-    others = [nodes_used(one) for name, one in assignments.items() if is_other_replica(name, member)]
+    others = [nodes_used(one) for other, one in assignments.items() if is_other_replica(other, replica)]
     return frozenset().union(*others)
 
 

@@ -85,11 +85,6 @@ class ReplicaState:
     """and how it has ended, likewise."""
 
     @property
-    def name(self) -> str:
-        """The text form of its identity."""
-        return str(self.id)
-
-    @property
     def leading(self) -> WorkerInfo | None:
         """The worker that runs."""
         return newest(tuple(worker for worker in self.workers if worker.phase == "running"))
@@ -101,12 +96,6 @@ class ReplicaState:
         if leading is None or assignment is None or other_code(self.spec, assignment):
             return False
         return leading.revision >= assignment.revision
-
-    @property
-    def runs_old_code(self) -> bool:
-        """Whether it runs on though what was to succeed it does not come up."""
-        leading, assignment = self.leading, self.assignment
-        return leading is not None and assignment is not None and leading.revision < assignment.revision
 
     @property
     def can_run(self) -> bool:
@@ -140,19 +129,19 @@ class ReplicaState:
 
 def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
     """Return what is known of a replica. The failures of one that runs well again are no trouble."""
-    name, spec = replica.name, replica.spec
-    assignment = actual.assignments.get(name)
+    id, spec = replica.id, replica.spec
+    assignment = actual.assignments.get(id)
     history = max(spec.after, assignment.after if assignment is not None else 0)
     tried = assignment is not None and not other_code(spec, assignment)
-    failures = actual.failures.get(name)
-    workers = actual.workers.get(name, ())
+    failures = actual.failures.get(id)
+    workers = actual.workers.get(id, ())
     if failures is not None and (
         not tried
         or failures.revision <= history
         or any(_is_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
-    result = actual.results.get(name)
+    result = actual.results.get(id)
     if (
         result is not None
         and not has_drained(spec, assignment, result)
@@ -163,7 +152,7 @@ def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Ru
         )
     ):
         result = None
-    return ReplicaState(replica.id, spec, assignment, workers, failures, result)
+    return ReplicaState(id, spec, assignment, workers, failures, result)
 
 
 def _is_well(
@@ -245,33 +234,32 @@ def _rounded(share: float) -> int:
     return int(min(max(share, 0.0), 1.0) * 100) // _STEP * _STEP
 
 
-def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] | None:
+def last_difference(replicas: Sequence[ReplicaState]) -> tuple[ReplicaId, Difference] | None:
     """Return the newest difference that a replica tells of, and which one does."""
     found = [
-        (worker.joined.differed.at, one.name, worker.joined.differed)
+        (worker.joined.differed.at, one.id, worker.joined.differed)
         for one in replicas
         for worker in one.workers
         if worker.joined is not None and worker.joined.differed is not None
     ]
     if not found:
         return None
-    _, name, difference = max(found, key=lambda item: (item[0], item[1]))
-    return name, difference
+    _, replica, difference = max(found, key=lambda item: (item[0], item[1]))
+    return replica, difference
 
 
-def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
+def shared_racks(assignments: Mapping[ReplicaId, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
     """Tell which replicas are in one rack though there are several.
 
     >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
-    >>> on = {"count": "a1", "count~1": "a2"}
-    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node) for name, node in on.items()}
-    >>> shared_racks(assigned, nodes)
+    >>> assigned = [Assignment("count", 1, 1, 1, "", "", "a1"), Assignment("count~1", 1, 1, 1, "", "", "a2")]
+    >>> shared_racks({one.replica: one for one in assigned}, nodes)
     ['replica 1 shares rack a with replica 0']
     """
     first: dict[str, ReplicaId] = {}
     found = []
-    for replica, assignment in sorted((ReplicaId.parse(name), one) for name, one in assignments.items()):
-        node = nodes.get(assignment.node)
+    for replica in sorted(assignments):
+        node = nodes.get(assignments[replica].node)
         if node is not None and first.setdefault(node.rack, replica) != replica:
             found.append(f"{replica.title} shares rack {node.rack} with {first[node.rack].title}")
     # Asked last: there are many more nodes than replicas.

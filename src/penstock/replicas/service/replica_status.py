@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.cluster.cluster_state import is_current_revision, newest
 from penstock.cluster.documents import OVER, JobSpec, JobStatus, Result, WorkerInfo
@@ -13,6 +14,18 @@ from penstock.replicas.decisions.replica_set import is_replicated, replica_count
 from penstock.replicas.replica_id import ReplicaId
 
 _DRAINED = "drained"
+
+
+T = TypeVar("T")
+
+
+def of_first_replica(found: Mapping[ReplicaId, T], job: str) -> T | None:
+    """Return what is found of a job's first replica.
+
+    Documents that cannot be read may have names that no job can have; there is nothing about these.
+    """
+    first = ReplicaId.find(job)
+    return found.get(first) if first is not None else None
 
 
 def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
@@ -28,7 +41,7 @@ def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
 
 def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
     in_step = worker.joined is None or worker.joined.in_step
-    return worker.phase == "running", in_step, -ReplicaId.parse(worker.job).index
+    return worker.phase == "running", in_step, -worker.replica.index
 
 
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
@@ -52,10 +65,10 @@ def job_failure_count(documents: Documents, spec: JobSpec) -> int:
     return sum(replica_failure_count(documents, spec, member) for member in members)
 
 
-def replica_failure_count(documents: Documents, spec: JobSpec, member: str) -> int:
+def replica_failure_count(documents: Documents, spec: JobSpec, replica: ReplicaId) -> int:
     """Return how often the worker of a replica has died since it last ran well, as it is wanted now."""
-    failures = documents.failures().get(member)
-    assignment = documents.assignments().get(member)
+    failures = documents.failures().get(replica)
+    assignment = documents.assignments().get(replica)
     # What became of a replica of this name that was wanted no more is history for a new one.
     after = max(spec.after, assignment.after if assignment else 0)
     return failures.count if failures and failures.revision > after else 0
@@ -63,38 +76,39 @@ def replica_failure_count(documents: Documents, spec: JobSpec, member: str) -> i
 
 def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result | None:
     """Return how a job has ended: as the replica says that was through with it, or the last one to end."""
-    results = documents.all(Result, store_paths.RESULTS)
+    results = documents.results()
     if status.phase not in OVER:
-        return results.get(spec.name)  # One that is wanted no more has ended, and the job has not.
+        return of_first_replica(
+            results, spec.name
+        )  # One that is wanted no more has ended, and the job has not.
     own = [results[member] for member in documents.members(store_paths.RESULTS, results, spec.name)]
     todays = [result for result in own if is_current_revision(spec, result.revision)]
     last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
-    return last or results.get(spec.name)
+    return last or of_first_replica(results, spec.name)
 
 
 def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each replica of a job: those that are wanted, and those that have not gone yet."""
     assigned, workers = documents.assignments(), documents.workers()
-    names = (
+    known = (
         *documents.members(store_paths.ASSIGNMENTS, assigned, spec.name),
         *documents.members(store_paths.WORKERS, workers, spec.name),
     )
-    there = {ReplicaId.parse(name).index for name in names}
+    there = {replica.index for replica in known}
     wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
     if not wanted and there <= {0}:
         return []
-    return [_replica(documents, spec, number) for number in sorted(there | wanted)]
+    return [_replica(documents, spec, ReplicaId(spec.name, number)) for number in sorted(there | wanted)]
 
 
-def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]:
-    name = str(ReplicaId(spec.name, number))
-    assignment = documents.assignments().get(name)
-    worker = newest(documents.workers().get(name, ()))
+def _replica(documents: Documents, spec: JobSpec, replica: ReplicaId) -> dict[str, Any]:
+    assignment = documents.assignments().get(replica)
+    worker = newest(documents.workers().get(replica, ()))
     worker = documents.shown(worker) if worker is not None else None
     joined = worker.joined if worker else None
     knows = joined is not None and joined.head >= 0  # Before that nothing is agreed on, or it has not looked.
     return {
-        "number": number,
+        "number": replica.index,
         "node": worker.node if worker else assignment.node if assignment else "",
         "phase": worker.phase if worker else "assigned" if assignment else "missing",
         "revision": assignment.revision if assignment else 0,
@@ -105,6 +119,6 @@ def _replica(documents: Documents, spec: JobSpec, number: int) -> dict[str, Any]
         "caught_up": joined.caught_up if joined else 0.0,
         "whole": joined is None or joined.whole,
         "differed": asdict(joined.differed) if joined and joined.differed else None,
-        "failures": replica_failure_count(documents, spec, name),
+        "failures": replica_failure_count(documents, spec, replica),
         "reason": assignment.reason if assignment else "",
     }

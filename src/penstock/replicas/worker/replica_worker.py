@@ -25,7 +25,6 @@ from penstock.process_logs.process_log import get_logger
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
 from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 from penstock.replicas.agreement.replica_catch_up import STRAYED, Copier, CopyError, copy_snapshot
-from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.worker.replica_join import (
     Divergence,
     Look,
@@ -181,7 +180,7 @@ class ReplicaWorker:
             if error.alarming:
                 self._differed = Difference(error.batch, error.vertex, error.by, error.reason, time.time())
         if len(self._rebuilds) > MOST_REBUILDS:
-            who = ReplicaId.parse(self._instance.job).title
+            who = self._instance.replica.title
             raise JobFailedError(
                 f"{who} had to begin again {len(self._rebuilds)} times within a minute:"
                 f" {error}. Tasks must give the same result in every replica: see what they take from clocks,"

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import BackupLocation, BackupStatus, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, NodeInfo, NodeReport
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location import (
     LocationChoice,
     LocationDecision,
@@ -51,8 +52,7 @@ def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tup
     """Return the inputs whose change triggers a new decision at once: nodes and assignments."""
     jobs = sorted(
         (name, assignment.node, assignment.settings.resources.cores)
-        for name, assignment in actual.assignments.items()
-        if name in desired and desired[name].settings.data_location == "node"
+        for name, assignment in _with_kept_data(desired, actual).items()
     )
     if not jobs and not actual.locations:
         return ()  # Then nodes may come and go.
@@ -85,9 +85,22 @@ def locate(
         for lacking in decision.unprotected
         if lacking.task in actual.locations
     ]
-    over = sorted(set(actual.locations) - set(actual.assignments))
-    told += [RemoveBackupLocation(job, "the job has ended") for job in over if not actual.workers.get(job)]
+    told += [
+        RemoveBackupLocation(job, "the job has ended")
+        for job in sorted(actual.locations)
+        if ReplicaId(job) not in actual.assignments and not actual.workers.get(ReplicaId(job))
+    ]
     return told
+
+
+def _with_kept_data(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, Assignment]:
+    """Return the assignments of the jobs whose data is with their node."""
+    kept = [spec for spec in desired.values() if spec.settings.data_location == "node"]
+    return {
+        spec.name: actual.assignments[spec.first_replica]
+        for spec in kept
+        if spec.first_replica in actual.assignments
+    }
 
 
 def cluster_problem(
@@ -110,10 +123,8 @@ def cluster_problem(
             actual.kept.get(name),
             allowed_nodes(driver_task(desired[name], desired[name].settings.placement.nodes), nodes),
         )
-        for name, assignment in sorted(actual.assignments.items())
-        if name in desired
-        and desired[name].settings.data_location == "node"
-        and assignment.node in actual.nodes
+        for name, assignment in sorted(_with_kept_data(desired, actual).items())
+        if assignment.node in actual.nodes
     ]
     copies = _copies(actual)
     servers = [
@@ -178,7 +189,7 @@ def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
         found.append(f"{_UNKNOWN_BYTES / 1e6:.0f} MB of data (not backed up yet)")
     if kept is None or kept.rate <= 0:
         found.append(f"growth of {_UNKNOWN_RATE / 1e6:.0f} MB/s (not measured yet)")
-    origin = actual.assignments[choice.task].node
+    origin = actual.assignments[ReplicaId(choice.task)].node
     concerned = sorted({origin, choice.store, choice.redeploy})
     links = [name for name in concerned if name in actual.nodes and not actual.nodes[name].bandwidth]
     if links:
