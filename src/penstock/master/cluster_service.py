@@ -32,22 +32,23 @@ from penstock.cluster.unreadable_documents import ADVICE
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Check, ConflictError, Delete, Operation, StoreError
 from penstock.coord.mirrored_documents import forget_operations, revision_operations, upsert
-from penstock.graph.job_compatibility import incompatibilities
 from penstock.job_settings import JobSettings, Replicas
 from penstock.master.cluster_queries import ClusterQueries, LogReader, checked_name
-from penstock.master.master import Master
-from penstock.parameters import env_fault, params_fault
-from penstock.replicas.decisions.replica_set import replica_count, shortage
-from penstock.replicas.service.replica_status import (
-    last_revision,
+from penstock.master.job_admission import (
+    check_compatible,
+    check_data,
+    check_params,
+    check_room,
+    check_strategy,
 )
+from penstock.master.master import Master
+from penstock.replicas.service.replica_status import last_revision
 from penstock.replicas.service.requested_replication import (
     change_settings,
     replicas_after_update,
     requested_settings,
     with_settings,
 )
-from penstock.schedule.placement_strategies import UnknownStrategyError, check_strategy_name
 from penstock.schedule.rebalance_plan import rebalance
 
 P = ParamSpec("P")
@@ -129,7 +130,7 @@ class ClusterService(ClusterQueries):
                 f"job {name!r} is {self._status(name).phase}: update it, or kill it and submit it again"
             )
         if known is not None and not submission.fresh:
-            self._check_compatible(known, submission)
+            check_compatible(known, submission)
             location = known.settings.data_location
             if location != settings.data_location:
                 raise RefusedError(
@@ -171,10 +172,10 @@ class ClusterService(ClusterQueries):
             found = submission.structure.get("name")
             raise RefusedError(f"the new code defines job {found!r}, not {name!r}: submit it as a new job")
         self._check(submission, bundle)
-        self._check_compatible(spec, submission)
+        check_compatible(spec, submission)
         replicas = replicas_after_update(spec, submission)
         params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
-        self._check_params(params, env)
+        check_params(params, env)
         same_code = bundle == spec.bundle and submission.entry == spec.entry
         if same_code and params == spec.params and env == spec.env:
             if replicas == spec.settings.replicas:
@@ -200,7 +201,7 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         spec = self._active(name)
         changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
-        self._check_params(changed_spec.params, changed_spec.env)
+        check_params(changed_spec.params, changed_spec.env)
         if changed_spec == spec:
             raise InvalidRequestError(f"job {name!r} already has these parameters")
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
@@ -389,51 +390,17 @@ class ClusterService(ClusterQueries):
             raise InvalidRequestError(f"there is no bundle {bundle!r}: upload it first")
         self._bundles.check_entry(bundle, submission.entry)
         settings = requested_settings(submission)
-        self._check_params(submission.params, submission.env)
+        check_params(submission.params, submission.env)
         if settings.placement.strategy:
-            try:
-                check_strategy_name(settings.placement.strategy)
-            except UnknownStrategyError as error:
-                raise InvalidRequestError(str(error)) from error
+            check_strategy(settings.placement.strategy)
         return settings
 
-    def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
-        fault = params_fault(params) or env_fault(env)
-        if fault is not None:
-            raise InvalidRequestError(fault)
-
-    def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
-        """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""
-        if not spec.structure:
-            return
-        try:
-            found = incompatibilities(spec.structure, submission.structure, has_state=True, in_flight=False)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidRequestError(
-                "the structure of the job is not one that job.to_dict() makes"
-            ) from error
-        if found:
-            raise RefusedError(f"job {spec.name!r} cannot continue with this version: " + "; ".join(found))
-
     def _check_room(self, spec: JobSpec, before: JobSpec | None = None) -> None:
-        """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
-        nodes = self._documents.all(NodeInfo, store_paths.NODES)
-        lacking = shortage(spec, nodes)
-        no_more = before is not None and replica_count(spec) <= replica_count(before)
-        if lacking and not (no_more and before is not None and shortage(before, nodes)):
-            raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
+        check_room(spec, before, self._documents.all(NodeInfo, store_paths.NODES))
 
     def _check_data(self, spec: JobSpec) -> None:
-        """Refuse nodes without the one that has the job's data: it could not run on any of them."""
-        nodes = spec.settings.placement.nodes
-        if spec.settings.data_location != "node" or not nodes:
-            return
         kept = self._documents.one(BackupStatus, f"{store_paths.KEPT}/{spec.name}")
-        if kept is None or kept.origin in nodes or (spec.fresh and kept.revision <= spec.forget):
-            return
-        if self._documents.one(NodeInfo, f"{store_paths.NODES}/{kept.origin}") is not None:
-            told = f"job {spec.name!r} keeps its data on {kept.origin}"
-            raise RefusedError(f"{told}: include that node, or submit it from scratch (--fresh)")
+        check_data(spec, kept, self._documents.all(NodeInfo, store_paths.NODES))
 
     def _change(
         self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
