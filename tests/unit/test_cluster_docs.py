@@ -103,10 +103,10 @@ def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
 
 def test_every_kind_of_alarm_is_explained() -> None:
     page = _page("how-to/handle-failures.md")
-    values = {value for name, value in vars(alarms).items() if name.isupper() and isinstance(value, str)}
-    kinds = [*alarms.ALARM_KINDS, ASSIGNED_TOO_OFTEN]
-    assert set(alarms.ALARM_KINDS) == {value for value in values if re.fullmatch("[a-z]+(-[a-z]+)*", value)}
-    assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
+    values = [value for name, value in vars(alarms).items() if name.isupper() and isinstance(value, str)]
+    kinds = [value for value in values if re.fullmatch("[a-z]+(-[a-z]+)*", value)]
+    assert len(kinds) > 8
+    assert [kind for kind in (*kinds, ASSIGNED_TOO_OFTEN) if f"| `{kind}` |" not in page] == []
 
 
 def _table(page: str, heading: str) -> list[list[str]]:

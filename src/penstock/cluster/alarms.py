@@ -40,20 +40,6 @@ REPLICA_FAILING = "replica-failing"
 REPLICAS_DIFFER = "replicas-differ"
 UNREADABLE = "unreadable"
 NO_ROOM = "no-room"
-ALARM_KINDS = (
-    JOB_FAILED,
-    JOB_FAILING,
-    EXECUTOR_FAILING,
-    UPDATE_REFUSED,
-    NODE_LOST,
-    UNSUPERVISED,
-    DEGRADED,
-    REPLICA_FAILING,
-    REPLICAS_DIFFER,
-    UNREADABLE,
-    NO_ROOM,
-)
-"""All kinds but ``assigned-too-often``, which is in ``assignment_backoff``."""
 
 
 def alarm_id(kind: str, subject: str) -> str:
