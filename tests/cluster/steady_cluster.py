@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from random import Random
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes
-from penstock.cluster.documents import (
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Failures,
-    JobSpec,
-    NodeInfo,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.replica_id import ReplicaId

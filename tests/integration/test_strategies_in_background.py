@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.job_settings import Resources
 from penstock.master.strategy_runner import StrategyAnswers, StrategyChooser

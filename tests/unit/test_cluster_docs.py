@@ -13,7 +13,14 @@ import typer
 
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.cli.main import command_line
-from penstock.cluster import alarms, documents, worker_policy
+from penstock.cluster import (
+    alarms,
+    assignment_documents,
+    job_documents,
+    node_documents,
+    worker_documents,
+    worker_policy,
+)
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
 from penstock.cluster.cluster_state import Rules
 from penstock.cluster.worker_states import (
@@ -81,7 +88,7 @@ def test_the_page_on_rest_has_every_route() -> None:
 
 
 def test_the_page_on_metrics_has_every_figure_and_no_other() -> None:
-    master = Master(MemoryStore(MemoryEnsemble()), documents.MasterInfo("m", "", 1, 0.0, ""))
+    master = Master(MemoryStore(MemoryEnsemble()), node_documents.MasterInfo("m", "", 1, 0.0, ""))
     names = re.findall(r"^# TYPE (\w+) (\w+)$", render(master.documents, leads=True, connected=True), re.M)
     told = re.findall(r"^\| `(penstock_\w+)` \| (\w+) \|", _page("reference/metrics.md"), re.M)
     assert sorted(told) == sorted(names)
@@ -93,10 +100,11 @@ def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
     assert [root for root in roots if f"`{root}" not in page] == []
     kinds = [
         kind
-        for kind in vars(documents).values()
-        if isinstance(kind, type) and kind.__module__ == documents.__name__
+        for module in (assignment_documents, job_documents, node_documents, worker_documents)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
     ]
-    assert len(kinds) > 10
+    assert len(kinds) > 20
     for kind in kinds:
         assert [field.name for field in fields(kind) if f"`{field.name}`" not in page] == [], kind.__name__
 

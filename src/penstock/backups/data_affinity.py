@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, RestoreSource
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.replica_id import ReplicaId
 
 

@@ -21,7 +21,7 @@ from penstock.cli.daemon_process import (
     open_store,
     stop_on_signals,
 )
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.keyring import open_keyring, signing_key
 
 if TYPE_CHECKING:

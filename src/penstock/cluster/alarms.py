@@ -10,21 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from penstock.cluster import documents
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.cluster_state import ClusterState, Rules, is_current_revision, needed_nodes
-from penstock.cluster.documents import (
-    ENDING,
-    OVER,
-    PENDING,
-    Alarm,
-    Assignment,
-    Difference,
-    Failures,
-    JobSpec,
-    JobStatus,
-)
 from penstock.cluster.failure_policy import FailurePolicy, describe_failures
+from penstock.cluster.job_documents import ENDED, ENDING, OVER, PENDING, Alarm, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.cluster.worker_documents import Difference, Failures
 from penstock.cluster.worker_supervision import is_executor
 from penstock.replicas.decisions.replica_set import is_replicated, replica_specs
 from penstock.replicas.replica_id import ReplicaId
@@ -179,7 +170,7 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
-        if spec is not None and status is not None and status.chances and status.phase != documents.ENDED:
+        if spec is not None and status is not None and status.chances and status.phase != ENDED:
             continue  # It was started again by itself, and has not run well yet.
         # An alarm of another version may not say of which revision it is: it stays until it is cleared.
         revision = alarm.evidence.get("revision")

@@ -14,8 +14,9 @@ from dataclasses import asdict
 from hashlib import sha256
 
 from penstock.cluster.alarms import alarm_id
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import Alarm, Assignment, AssignmentCount, JobSpec, JobStatus
+from penstock.cluster.job_documents import Alarm, AssignmentCount, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.replicas.replica_id import ReplicaId
 

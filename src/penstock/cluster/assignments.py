@@ -10,16 +10,11 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Literal
 
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    JobSpec,
-    NodeJobs,
-    ReplicaAssignment,
-    RestoreSource,
-    Result,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment, RestoreSource
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeJobs
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import Result
 from penstock.job_settings import JobSettings
 from penstock.replicas.decisions.replica_set import is_replicated, nodes_used
 from penstock.replicas.replica_id import ReplicaId

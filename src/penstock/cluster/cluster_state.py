@@ -6,22 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Failures,
-    JobSpec,
-    JobStatus,
-    KnownNode,
-    NodeInfo,
-    NodeReport,
-    Result,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.failure_policy import FailurePolicy
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus, Tombstone
+from penstock.cluster.node_documents import KnownNode, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Result, WorkerInfo
 from penstock.cluster.worker_progress import WorkerKey
 from penstock.replicas.replica_id import ReplicaId, by_job
 

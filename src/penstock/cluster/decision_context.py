@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import other_code
 from penstock.cluster.cluster_state import ClusterState, Rules, is_current_revision
-from penstock.cluster.documents import Assignment, JobSpec, WorkerInfo
 from penstock.cluster.failure_policy import has_run_well
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.replicas.replica_id import ReplicaId
 
 

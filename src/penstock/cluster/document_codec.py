@@ -31,7 +31,7 @@ class DocumentError(PenstockError):
 def encode(document: Any, over: bytes = b"") -> bytes:
     """Write a document. Of the one that it replaces, ``over``, fields that this version does not know stay.
 
-    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> from penstock.cluster.assignment_documents import ExecutorSlot
     >>> encode(ExecutorSlot(1, "n1", 2, 1024))
     b'{"cores":2,"memory":1024,"node":"n1","ordinal":1,"schema":1}'
     >>> encode(ExecutorSlot(1, "n1", 4, 1024), over=b'{"cores":2,"gpus":1,"schema":1}')
@@ -89,7 +89,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def decode(kind: type[T], data: bytes) -> T:
     """Read a document of one kind; raises DocumentError.
 
-    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> from penstock.cluster.assignment_documents import ExecutorSlot
     >>> decode(ExecutorSlot, encode(ExecutorSlot(1, "n1", 2, 1024)))
     ExecutorSlot(ordinal=1, node='n1', cores=2, memory=1024)
     """

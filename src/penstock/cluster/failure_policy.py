@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Failures, Progress, WorkerFailure
+from penstock.cluster.worker_documents import Failures, Progress, WorkerFailure
 
 _KEPT = 20
 """So many failures are kept of a worker that is never given up."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.cluster.alarms import job_failed, replica_alarms, update_refused
 from penstock.cluster.cluster_state import is_current_revision
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
     ENDED,
     ENDING,
     FAILED,
@@ -15,11 +15,11 @@ from penstock.cluster.documents import (
     PENDING,
     RUNNING,
     Alarm,
-    Failures,
     JobSpec,
     JobStatus,
 )
 from penstock.cluster.leader_actions import Action, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.worker_documents import Failures
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.replica_id import ReplicaId
 

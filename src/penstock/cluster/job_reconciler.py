@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol, final
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import has_drained, other_code
 from penstock.cluster.cluster_state import is_current_revision
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import ENDED, PENDING, Assignment, Failures, JobSpec, JobStatus
 from penstock.cluster.failure_policy import describe_failures, has_run_well
+from penstock.cluster.job_documents import ENDED, PENDING, JobSpec, JobStatus
 from penstock.cluster.job_lifecycle import JobLifecycle
 from penstock.cluster.leader_actions import Action
 from penstock.cluster.placement_request import PlacementResult
+from penstock.cluster.worker_documents import Failures
 from penstock.cluster.worker_planner import (
     DesiredWorker,
     PlacementIntent,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.cluster_state import ClusterState, needed_nodes
-from penstock.cluster.documents import ENDED, OVER, JobSpec
+from penstock.cluster.job_documents import ENDED, OVER, JobSpec
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
 
 _DAY = 86400.0

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Alarm, Assignment, BackupLocation, JobSpec, JobStatus
+from penstock.cluster.assignment_documents import Assignment, BackupLocation
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
 from penstock.replicas.replica_id import ReplicaId
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.replica_id import ReplicaId
 
 

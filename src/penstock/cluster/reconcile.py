@@ -32,17 +32,7 @@ from penstock.cluster.alarms import (
 from penstock.cluster.assignment_backoff import pacing_alarms
 from penstock.cluster.cluster_state import ClusterState, Rules
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
-    ACTIVE,
-    ENDED,
-    ENDING,
-    FAILED,
-    OVER,
-    PENDING,
-    RUNNING,
-    STARTING,
-    JobSpec,
-)
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.job_reconciler import JobReconciler, SingleJobReconciler
 from penstock.cluster.leader_actions import Action, Unassign
 from penstock.cluster.placement_request import Placer
@@ -50,18 +40,6 @@ from penstock.cluster.unreadable_documents import leave_alone, unreadable_alarms
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.decisions.replica_set_reconciler import ReplicaSetReconciler
 from penstock.replicas.replica_id import ReplicaId
-
-__all__ = [
-    "ACTIVE",
-    "ENDED",
-    "ENDING",
-    "FAILED",
-    "OVER",
-    "PENDING",
-    "RUNNING",
-    "STARTING",
-    "reconcile",
-]
 
 
 def reconcile(

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cluster.alarms import UNREADABLE, alarm_id
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
-from penstock.cluster.documents import Alarm
+from penstock.cluster.job_documents import Alarm
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.worker_supervision import DRIVER, slot_role
 

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from penstock.backups.data_affinity import affinity_of, is_copy_lost, is_elsewhere, works_on
 from penstock.cluster.assignment_backoff import Counted, repeats_of, request_digest, retry_at
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment, RestoreSource
 from penstock.cluster.assignments import (
     assignment_of,
     executors,
@@ -19,22 +20,19 @@ from penstock.cluster.assignments import (
 )
 from penstock.cluster.cluster_state import newest
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.failure_policy import describe_failures
+from penstock.cluster.job_documents import (
     ENDING,
     PENDING,
     RUNNING,
     STARTING,
-    Assignment,
     AssignmentCount,
     JobSpec,
     JobStatus,
-    ReplicaAssignment,
-    RestoreSource,
-    WorkerInfo,
 )
-from penstock.cluster.failure_policy import describe_failures
 from penstock.cluster.leader_actions import Assign, Unassign, UpdateSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.replicas.replica_id import ReplicaId
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.cluster.documents import Assignment, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import WorkerInfo
 
 TAKE_OVER_AFTER = 30.0
 """Seconds that a worker which is ready waits for its predecessors to stop, or for the store to answer."""

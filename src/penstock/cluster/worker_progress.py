@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
+from penstock.cluster.node_documents import NodeReport
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.replicas.replica_id import ReplicaId
 
 WorkerKey = tuple[ReplicaId, int, int]

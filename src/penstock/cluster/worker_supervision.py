@@ -12,16 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    Failures,
-    Progress,
-    ReplicaReport,
-    WorkerFailure,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.failure_policy import FailurePolicy, consecutive_failures
+from penstock.cluster.worker_documents import Failures, Progress, ReplicaReport, WorkerFailure, WorkerInfo
 from penstock.cluster.worker_states import (
     DRIVER_RULES,
     EXECUTOR_RULES,

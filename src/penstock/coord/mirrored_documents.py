@@ -10,30 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Epoch,
-    Failures,
-    JobSpec,
-    JobStatus,
-    KnownNode,
-    MasterInfo,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    Result,
-    Revisions,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus, Revisions, Tombstone
 from penstock.cluster.job_retention import last_known_revision
+from penstock.cluster.node_documents import Epoch, KnownNode, MasterInfo, NodeInfo, NodeJobs, NodeReport
 from penstock.cluster.unreadable_documents import reserved_resources
+from penstock.cluster.worker_documents import Failures, Progress, Result, WorkerInfo
 from penstock.cluster.worker_progress import ReportedProgress, same_but_progress
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import ConflictError, Create, Delete, Operation, Put

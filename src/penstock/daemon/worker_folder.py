@@ -21,13 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import DocumentError, encode, of_plain
-from penstock.cluster.documents import (
-    Assignment,
-    Progress,
-    ReplicaReport,
-    WorkerInfo,
-)
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.errors import SettingError
 from penstock.local_files import write_private
 from penstock.process_logs.process_log import get_logger

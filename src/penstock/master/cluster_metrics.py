@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from penstock.cluster.documents import Alarm, BackupStatus, JobSpec, JobStatus, NodeInfo, NodeReport
+from penstock.cluster.assignment_documents import BackupStatus
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.replicas.decisions.replica_set import has_warm_standby, is_replicated, replica_count

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from penstock import __version__
 from penstock.cluster.client_requests import NotFoundError, RefusedError
-from penstock.cluster.documents import Alarm, JobSpec, JobStatus, NodeInfo, NodeReport
-from penstock.cluster.reconcile import ENDED, OVER, PENDING
+from penstock.cluster.job_documents import ENDED, OVER, PENDING, Alarm, JobSpec, JobStatus
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.unreadable_documents import ADVICE
 from penstock.coord import store_paths
 from penstock.master.cluster_metrics import render

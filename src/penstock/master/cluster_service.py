@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
+from penstock.cluster.assignment_documents import BackupStatus
 from penstock.cluster.client_requests import (
     InvalidRequestError,
     NotFoundError,
@@ -18,16 +19,19 @@ from penstock.cluster.client_requests import (
     Submission,
 )
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
+    ACTIVE,
+    ENDED,
+    FAILED,
+    OVER,
+    PENDING,
     Alarm,
-    BackupStatus,
     Code,
     JobSpec,
-    NodeInfo,
     Tombstone,
 )
 from penstock.cluster.job_retention import is_idle, last_known_revision
-from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, OVER, PENDING
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.unreadable_documents import ADVICE
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Check, ConflictError, Delete, Operation, StoreError

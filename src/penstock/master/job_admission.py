@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from penstock.cluster.assignment_documents import BackupStatus
 from penstock.cluster.client_requests import InvalidRequestError, RefusedError, Submission
-from penstock.cluster.documents import BackupStatus, JobSpec, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.graph.job_compatibility import incompatibilities
 from penstock.parameters import env_fault, params_fault
 from penstock.replicas.decisions.replica_set import replica_count, shortage

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from penstock.cluster.alarms import shortage_since
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import listing_changes
 from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes, seen_up
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import Assignment, ClusterInfo, Epoch, JobSpec, MasterInfo
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.job_retention import Retention, retention_actions
 from penstock.cluster.leader_actions import (
     Action,
@@ -30,6 +31,7 @@ from penstock.cluster.leader_actions import (
     Unassign,
     UpdateSpec,
 )
+from penstock.cluster.node_documents import ClusterInfo, Epoch, MasterInfo
 from penstock.cluster.placement_request import Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.cluster.worker_progress import WorkerKey

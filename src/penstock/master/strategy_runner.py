@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 import penstock
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.errors import PenstockError
 from penstock.process_logs.process_log import get_logger
 from penstock.schedule.custom_strategy import (

@@ -10,8 +10,10 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from math import inf
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.placement_constraints import Usage

@@ -12,7 +12,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import (

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.decisions.replica_set import ReplicaSpec, nodes_of_other_replicas, replica_specs
 from penstock.schedule.cluster_snapshot import replica_of, standing_snapshot, tasks_of
 from penstock.schedule.placement_constraints import current_placement, usages

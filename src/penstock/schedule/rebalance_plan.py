@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.decisions.replica_set import nodes_of_other_replicas
 from penstock.schedule.cluster_snapshot import DRIVER, standing_snapshot, task_id
 from penstock.schedule.placement_constraints import current_placement, usages

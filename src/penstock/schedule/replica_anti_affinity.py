@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest
 from penstock.replicas.decisions.replica_set import (
     is_other_replica,
@@ -26,7 +26,7 @@ from penstock.schedule.placement_model import ClusterSnapshot, Node
 def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
     """Return what is decided about together: no two replicas of a job, and all drivers before executors.
 
-    >>> from penstock.cluster.documents import JobSpec
+    >>> from penstock.cluster.job_documents import JobSpec
     >>> from penstock.job_settings import JobSettings, Replicas
     >>> both = JobSpec("a", "", "", settings=JobSettings(replicas=Replicas(k=1)))
     >>> alone = PlacementRequest(JobSpec("b", "", ""))

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.cluster.assignment_documents import ExecutorSlot
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.java_runtime import archive_options, find_java, java_options, spark_jars
 
 _MAIN = "org.apache.spark.executor.CoarseGrainedExecutorBackend"

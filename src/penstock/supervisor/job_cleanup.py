@@ -12,7 +12,7 @@ from uuid import uuid4
 from penstock.backups.snapshots.snapshot_errors import SnapshotStaleError
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.bundles.blob_store import BlobStore
-from penstock.cluster.documents import Tombstone
+from penstock.cluster.job_documents import Tombstone
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Session, Store
 from penstock.coord.mirrored_documents import Documents

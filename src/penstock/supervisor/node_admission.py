@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import psutil
 
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.daemon.step_loop import FatalError
 from penstock.local_files import sync
 from penstock.processes import process_launcher

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
-from penstock.cluster.documents import Assignment, Progress, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import Progress, ReplicaReport
 from penstock.cluster.worker_supervision import DRIVER, ObservedProcess, Start, is_executor
 from penstock.daemon.worker_folder import (
     EXIT_FILE,

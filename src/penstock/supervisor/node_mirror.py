@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from penstock.cluster.documents import NodeJobs
+from penstock.cluster.node_documents import NodeJobs
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Store
 from penstock.coord.mirrored_documents import Documents

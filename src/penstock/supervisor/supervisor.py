@@ -10,17 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.bundles.bundle_cache import RefusedStartError
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import (
-    Assignment,
-    ClusterInfo,
-    Failures,
-    KnownNode,
-    NodeInfo,
-    NodeReport,
-    Result,
-    WorkerFigures,
-)
+from penstock.cluster.node_documents import ClusterInfo, KnownNode, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Result, WorkerFigures
 from penstock.cluster.worker_supervision import (
     Kill,
     ObservedProcess,

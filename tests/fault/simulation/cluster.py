@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.cluster_state import Rules
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, JobStatus, MasterInfo
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo
 from penstock.cluster.worker_supervision import slot_role
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService

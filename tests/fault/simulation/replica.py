@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import ReplicaReport
 from simulation.storage import Claim, JobFolder, Storage
 
 _FAR = 10

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec, JobStatus
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import Epoch
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Change, Check, Delete, Operation
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count

@@ -9,9 +9,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.client_requests import Submission
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.job_settings import JobSettings, Resources, declarations
 from penstock.replicas.replica_id import ReplicaId
 

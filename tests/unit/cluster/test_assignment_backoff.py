@@ -10,15 +10,11 @@ from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.alarms import alarm_id
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import (
-    Assignment,
-    AssignmentCount,
-    BackupStatus,
-    JobStatus,
-    NodeInfo,
-)
+from penstock.cluster.job_documents import AssignmentCount, JobStatus
 from penstock.cluster.leader_actions import Assign
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources

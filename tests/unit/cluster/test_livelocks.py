@@ -7,16 +7,11 @@ from typing import Any
 import pytest
 from steady_cluster import GIB, SteadyCluster, assigned_to
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, ExecutorSlot, RestoreSource
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Assignment,
-    BackupStatus,
-    ExecutorSlot,
-    JobSpec,
-    NodeInfo,
-    RestoreSource,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.job_settings import Resources
 from penstock.replicas.replica_id import ReplicaId
 from support.settings import make_spec, replace

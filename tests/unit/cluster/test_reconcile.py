@@ -6,25 +6,20 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
-    ExecutorSlot,
+from penstock.cluster.job_documents import Alarm, Code, JobSpec, JobStatus
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import (
     Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    NodeReport,
     Progress,
     Result,
     WorkerFailure,
     WorkerFigures,
     WorkerInfo,
 )
-from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
-from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
 from support.settings import make_assignment, make_spec, make_state, replace

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
 from penstock.cluster.cluster_state import Rules
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
-    Assignment,
-    Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    ReplicaAssignment,
-    ReplicaReport,
-    Result,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec, JobStatus
 from penstock.cluster.job_reconciler import SingleJobReconciler
 from penstock.cluster.job_retention import retention_actions
 from penstock.cluster.leader_actions import SetStatus
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Failures, ReplicaReport, Result, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, supervise
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
+from penstock.cluster.node_documents import NodeReport
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.cluster.worker_progress import ReportedProgress, same_but_progress
 
 WORKER = WorkerInfo("count", 3, 1, "n1", 7, "running", 0.0, progress=Progress(batches=5, at=50.0))

@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.cluster import worker_supervision
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    Failures,
-    ReplicaAssignment,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.cluster.worker_states import (
     DRIVER_RULES,
     EXECUTOR_RULES,

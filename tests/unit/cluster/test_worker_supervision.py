@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, ReplicaAssignment, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.cluster.worker_supervision import (
     Kill,
     ObservedProcess,

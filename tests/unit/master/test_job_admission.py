@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.assignment_documents import BackupStatus
 from penstock.cluster.client_requests import InvalidRequestError, RefusedError
-from penstock.cluster.documents import BackupStatus, NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.master.job_admission import (
     check_compatible,
     check_data,

@@ -7,20 +7,10 @@ from replicated_cluster import Cluster
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Code,
-    Epoch,
-    JobSpec,
-    MasterInfo,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    ReplicaReport,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Code, JobSpec
+from penstock.cluster.node_documents import Epoch, MasterInfo, NodeInfo, NodeJobs, NodeReport
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
@@ -175,8 +165,8 @@ def test_lists_that_another_leader_has_left_are_put_right(lab: _Lab) -> None:
 
 
 def test_a_list_names_executors_as_well() -> None:
+    from penstock.cluster.assignment_documents import ExecutorSlot
     from penstock.cluster.assignments import jobs_by_node
-    from penstock.cluster.documents import ExecutorSlot
 
     slots = (ExecutorSlot(1, "n2", 1, 1), ExecutorSlot(2, "n1", 1, 1))
     assigned = make_assignment("job", 1, 1, 1, "", "", "n1", 1, 1, executors=slots)

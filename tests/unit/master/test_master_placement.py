@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.client_requests import InvalidRequestError, RefusedError
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, MasterInfo, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService

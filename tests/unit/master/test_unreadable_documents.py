@@ -9,23 +9,12 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.client_requests import RefusedError
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
-    Epoch,
-    Failures,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    NodeReport,
-    Progress,
-    Result,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, Code, JobStatus
+from penstock.cluster.node_documents import Epoch, MasterInfo, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Progress, Result, WorkerFigures, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.coord import store_paths
 from penstock.coord.conditional_writes import put_result

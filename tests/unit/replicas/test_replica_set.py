@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import replica_specs, shortage
 from support.settings import make_spec

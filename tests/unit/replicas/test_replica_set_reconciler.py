@@ -6,25 +6,20 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
+from penstock.cluster.job_documents import Alarm, Code, JobSpec, JobStatus
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import (
     Difference,
-    ExecutorSlot,
     Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
     Progress,
-    ReplicaAssignment,
     ReplicaReport,
     Result,
     WorkerInfo,
 )
-from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
-from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer

@@ -7,16 +7,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    JobSpec,
-    NodeInfo,
-    NodeReport,
-    WorkerFigures,
-)
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerFigures
 from penstock.graph.qos import QoS
 from penstock.job_settings import Resources
 from penstock.schedule.custom_strategy import StrategyPendingError

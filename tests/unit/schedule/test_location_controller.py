@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cluster.assignment_documents import BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    BackupLocation,
-    BackupStatus,
-    JobSpec,
-    NodeInfo,
-    NodeReport,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
 from support.settings import make_assignment, make_spec, make_state, replace
 

@@ -6,7 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec, NodeInfo, Progress, WorkerInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import Progress, WorkerInfo
 from penstock.job_settings import Resources
 from penstock.schedule.rebalance_plan import DriverMove, rebalance
 from support.settings import make_assignment, make_spec, make_state, replace

@@ -9,9 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, WorkerInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import replica_specs
 from penstock.schedule.job_placer import JobPlacer

@@ -11,7 +11,7 @@ from without_code import AnyBundle, NoLogs
 
 from penstock.cli.daemon_process import daemon_errors
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import MasterInfo, NodeInfo
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.local.cluster_keeper import EXIT_REFUSED
 from penstock.master.cluster_service import ClusterService

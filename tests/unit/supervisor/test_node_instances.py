@@ -13,7 +13,8 @@ import pytest
 from logged_events import logged_events
 
 from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
-from penstock.cluster.documents import Assignment, ExecutorSlot, Progress, ReplicaReport, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.daemon.worker_folder import write_heartbeat
 from penstock.errors import SettingError

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Assignment,
-    Epoch,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    ReplicaReport,
-    WorkerInfo,
-)
+from penstock.cluster.node_documents import Epoch, NodeInfo, NodeJobs, NodeReport
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import DisconnectedError, StoredNode, Watcher

@@ -8,7 +8,7 @@ import pytest
 from noting_machine import NotingMachine
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import ClusterInfo, MasterInfo, NodeInfo
+from penstock.cluster.node_documents import ClusterInfo, MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.master.master import Master
 from penstock.supervisor.node_admission import MARKER, ForeignStorageError, claim_storage

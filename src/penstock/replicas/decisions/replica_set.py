@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.replicas.replica_id import ReplicaId
 
 

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import final
 
 from penstock.cluster.alarms import degraded, replica_alarms, replica_failing, replicas_differ
+from penstock.cluster.assignment_documents import ReplicaAssignment
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
     ENDED,
     ENDING,
     PENDING,
@@ -25,7 +26,6 @@ from penstock.cluster.documents import (
     AssignmentCount,
     JobSpec,
     JobStatus,
-    ReplicaAssignment,
 )
 from penstock.cluster.job_lifecycle import JobLifecycle
 from penstock.cluster.job_reconciler import NO_ANSWER, JobDecision

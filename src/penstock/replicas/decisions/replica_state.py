@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import has_drained, other_code
 from penstock.cluster.cluster_state import UP, ClusterState, Rules, newest
-from penstock.cluster.documents import (
-    Assignment,
-    Difference,
-    Failures,
-    JobSpec,
-    NodeInfo,
-    Result,
-    WorkerInfo,
-)
 from penstock.cluster.failure_policy import consecutive_failures, describe_failures
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import Difference, Failures, Result, WorkerInfo
 from penstock.replicas.decisions.replica_set import ReplicaSpec, has_warm_standby
 from penstock.replicas.replica_id import ReplicaId
 

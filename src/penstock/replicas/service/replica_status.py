@@ -7,7 +7,8 @@ from dataclasses import asdict
 from typing import Any, TypeVar
 
 from penstock.cluster.cluster_state import is_current_revision, newest
-from penstock.cluster.documents import OVER, JobSpec, JobStatus, Result, WorkerInfo
+from penstock.cluster.job_documents import OVER, JobSpec, JobStatus
+from penstock.cluster.worker_documents import Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count

@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.cluster.documents import Assignment, Difference, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import Difference, ReplicaReport
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.storage.ledger import Ledger

@@ -9,9 +9,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location import (
     LocationChoice,
