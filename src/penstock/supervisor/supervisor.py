@@ -11,8 +11,8 @@ from typing import Protocol
 
 from penstock.bundles.bundle_cache import RefusedStartError
 from penstock.cluster.assignment_documents import Assignment
-from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.node_documents import ClusterInfo, KnownNode, NodeInfo, NodeReport
+from penstock.cluster.document_codec import encode
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.worker_documents import Failures, Result, WorkerFigures
 from penstock.cluster.worker_supervision import (
     Kill,
@@ -36,15 +36,14 @@ from penstock.coord.coordination_store import (
     MissingError,
     Session,
     Store,
-    StoredNode,
-    StoreError,
 )
-from penstock.daemon.step_loop import FatalError, run_step_loop
+from penstock.daemon.step_loop import run_step_loop
 from penstock.errors import PenstockError, cause_of
 from penstock.process_logs.process_log import get_logger
 from penstock.replicas.replica_id import ReplicaId, job_in
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_mirror import NodeMirror
+from penstock.supervisor.node_registration import NodeRegistration
 
 _log = get_logger(__name__)
 
@@ -57,10 +56,6 @@ INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError,
 
 A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
 """
-
-
-class NameTakenError(FatalError):
-    """Another supervisor that lives is registered under the name of this one."""
 
 
 class Instances(Protocol):
@@ -138,19 +133,12 @@ class Supervisor:
         self._clock = clock
         self._monotonic = monotonic
         """The machine's own clock, by which durations are measured; None if ``clock`` is never set."""
-        self._is_dead = is_dead
-        """Whether the supervisor that left a registration on this very machine is known to be dead."""
-        self._admit = admit
-        """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
         self._wake = threading.Event()
         self._mirror = NodeMirror(store, info.name, self._wake.set)
         self._documents = self._mirror.documents
-        self._registered = 0
-        """The session in which the node was registered."""
-        self._holds_name = False
-        """Whether the name was this supervisor's when the store was last asked. Who lacks it does nothing."""
-        self._other: tuple[int, float] | None = None
-        """The session of another that is registered under the name, and since when it is waited for."""
+        self._registration = NodeRegistration(
+            store, info, predecessor=self.settings.predecessor, is_dead=is_dead, admit=admit
+        )
         self._informed = False
         """Whether the assignments have been read at all: none known is not the same as none there."""
         self._reported = 0.0
@@ -174,15 +162,7 @@ class Supervisor:
 
     def leave(self) -> None:
         """Remove the registration of this session, and the node from the expected nodes."""
-        name = self.info.name
-        for path in (f"{store_paths.NODES}/{name}", f"{store_paths.REPORTS}/{name}"):
-            with suppress(StoreError):
-                known = self._store.get(path)
-                if known is None or known.owner != self._store.session_id:
-                    continue
-                with suppress(MissingError):  # Before the registration goes: nobody is to miss the node.
-                    self._store.delete(f"{store_paths.KNOWN}/{name}")
-                self._store.delete(path, version=known.version)
+        self._registration.leave()
 
     def step(self, now: float) -> None:
         """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
@@ -196,16 +176,16 @@ class Supervisor:
             seen = self._listen_to_store(moment, now)
         except DisconnectedError as error:
             away = error
-            self._other = None  # Sessions do not expire while the servers are away.
-            seen = self._seen(moment) if self._holds_name else []
-        if self._informed and self._holds_name:
+            self._registration.disconnected()
+            seen = self._seen(moment) if self._registration.is_held else []
+        if self._informed and self._registration.is_held:
             for step in self._decide(seen, moment, now):
                 self._do(step, moment, now)
             if away is None:
                 self._tidy(seen)
         if away is not None:
             raise away
-        if self._holds_name:
+        if self._registration.is_held:
             self._report(moment, now)
 
     def _seen(self, moment: float) -> list[ObservedProcess]:
@@ -222,27 +202,21 @@ class Supervisor:
         """Read what has changed, and return all processes; none while the name is another's."""
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
-        self._check_cluster()
-        self._holds_name = self._register(moment, now)
-        if not self._holds_name:
+        self._registration.check_cluster()
+        before = self._registration.session
+        if not self._registration.renew(moment, now):
             return []
+        if self._registration.session != before:
+            self._reported = 0.0
         seen = self._seen(moment)
         self._mirror.refresh(_followed(seen, moment))
-        self._check_cluster()  # The first leader may have given it an id just before it assigned something.
+        # The first leader may have given the cluster an id just before it assigned something.
+        self._registration.check_cluster()
         self._informed = True
         for replica in sorted(self._unsaved):
             self._save(replica, self._unsaved[replica])
             del self._unsaved[replica]
         return seen
-
-    def _check_cluster(self) -> None:
-        """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
-        if self._admit is None:
-            return
-        known = self._store.get(store_paths.CLUSTER)
-        if known is not None:
-            self._admit(decode(ClusterInfo, known.data).id)
-            self._admit = None
 
     def _decide(self, seen: Sequence[ObservedProcess], moment: float, now: float) -> list[SupervisorStep]:
         failures = {**self._documents.failures(), **self._unsaved}
@@ -353,58 +327,6 @@ class Supervisor:
             if not instance.alive and instance.role == "driver" and place in held:
                 with suppress(MissingError):
                     self._store.delete(store_paths.worker(*place))
-
-    def _register(self, moment: float, now: float) -> bool:
-        """Return whether the node is registered in this session. Raises NameTakenError."""
-        session = self._store.session_id
-        if session == self._registered:
-            return True
-        path = f"{store_paths.NODES}/{self.info.name}"
-        known = self._store.get(path)
-        if known is not None and known.owner != session:
-            if not self._was_left(known):
-                self._wait_for(known, moment)
-                return False
-            with suppress(MissingError):
-                self._store.delete(path, version=known.version)
-        with suppress(ExistsError):
-            self._store.create(
-                f"{store_paths.KNOWN}/{self.info.name}", encode(KnownNode(self.info.name, now))
-            )
-        try:
-            if known is None or known.owner != session:
-                self._store.create(path, encode(self.info), ephemeral=True)
-        except ExistsError:
-            return False  # Another was faster: the next step looks whose it is.
-        self._registered = session
-        self._other = None
-        self._reported = 0.0
-        _log.info("registered", session=f"{session:x}")
-        return True
-
-    def _was_left(self, known: StoredNode) -> bool:
-        """Whether a registration was left by a supervisor of this machine that is known to be dead."""
-        try:
-            return self._is_dead(decode(NodeInfo, known.data))
-        except DocumentError:
-            return False
-
-    def _wait_for(self, known: StoredNode, moment: float) -> None:
-        """Wait for the session of another to end. Raises NameTakenError when it does not."""
-        if self._other is None or self._other[0] != known.owner:
-            self._other = (known.owner, moment)
-            _log.warning("the name is registered: waits for that session to end", node=self.info.name)
-        if moment - self._other[1] < self.settings.predecessor:
-            return
-        try:
-            other = decode(NodeInfo, known.data)
-            where = f" at {other.url or other.host} (process {other.pid})"
-        except DocumentError:
-            where = ""
-        raise NameTakenError(
-            f"another supervisor of node {self.info.name!r} runs{where}, and no two can have one name: give"
-            " this one another with --name, or stop the other one first"
-        )
 
     def _report(self, moment: float, now: float) -> None:
         if moment - self._reported < self.settings.report and self._reported:

@@ -1,48 +1,18 @@
-"""Whether a supervisor may act for its node.
+"""The mark of the cluster that a storage belongs to.
 
-The registration under its name, and the cluster that its storage belongs to. A registration of a dead
-supervisor of the same machine is replaced. ``cluster.json`` in the storage holds the id of the cluster and
-is written once: two clusters on one storage would take over each other's jobs.
+``cluster.json`` in the storage holds the id of the cluster and is written once: two clusters on one storage
+would take over each other's jobs.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
-import psutil
-
-from penstock.cluster.node_documents import NodeInfo
 from penstock.daemon.step_loop import FatalError
 from penstock.local_files import sync
-from penstock.processes import process_launcher
-
-
-def registration_of(info: NodeInfo) -> NodeInfo:
-    """Return the registration of a node whose supervisor runs on this machine.
-
-    It tells the process of the supervisor from all others that have had its pid.
-    """
-    return replace(info, ticks=process_launcher.ticks(info.pid), boot=process_launcher.boot())
-
-
-def is_dead(other: NodeInfo, own: NodeInfo) -> bool:
-    """Whether a registration of this node was left by a supervisor that is known to be dead.
-
-    If nothing is known, its session is waited for. That is so for one of another run of the machine, which
-    may be another machine with the same address, and for one of an earlier version whose pid is in use.
-    """
-    if other.host != own.host or (other.boot and other.boot != process_launcher.boot()):
-        return False
-    if not psutil.pid_exists(other.pid):
-        return True
-    begun = process_launcher.ticks(other.pid)
-    # A process that has begun at another moment has only inherited the number.
-    return begun is not None and other.ticks is not None and begun != other.ticks
-
 
 MARKER = "cluster.json"
 _FORMAT = "penstock.cluster"
