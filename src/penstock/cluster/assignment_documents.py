@@ -16,7 +16,7 @@ from penstock.replicas.replica_id import AboutReplica, ReplicaName
 
 @dataclass(frozen=True)
 class ExecutorSlot:
-    """Where one executor of a job belongs."""
+    """The node and the size of one executor of a job."""
 
     ordinal: int
     node: str
@@ -26,36 +26,36 @@ class ExecutorSlot:
 
 @dataclass(frozen=True)
 class RestoreSource:
-    """What a worker begins with whose job's data was lost with another node."""
+    """The backup that a worker starts from after its job's data was lost with another node."""
 
     store: str
-    """The node that has a copy,"""
+    """The node that has the backup,"""
     url: str
-    """and where its supervisor answers."""
+    """and the address of its supervisor."""
     revision: int
-    """The revision that ran on the node that was lost. Who has restored what that left does not again."""
+    """The revision that ran on the lost node. A worker that has restored its data does not do so again."""
     rate: float = 0.0
-    """Bytes a second that were set aside for bringing it; 0 if none were."""
+    """Bytes a second that are reserved for the transfer; 0 if none are."""
 
 
 @dataclass(frozen=True)
 class ReplicaAssignment:
-    """For a worker that is one of the replicas of a job."""
+    """The role of a worker among the replicas of a job."""
 
     number: int
     """From 0 to k."""
     lineage: int = 0
-    """What the job did up to this revision is forgotten; replicas of one lineage agree with each other."""
+    """What the job did up to this revision is ignored; replicas agree with those of the same lineage."""
     runs: bool = True
-    """False for a warm standby: it is ready, and waits until this becomes true."""
+    """False for a warm standby, which is ready and waits until this becomes true."""
 
 
 @dataclass(frozen=True)
 class Assignment(AboutReplica):
-    """Where a job runs, in what version. Workers follow it by themselves.
+    """The node and the version that a job, or one of its replicas, runs with. Workers follow it.
 
-    A new ``revision`` is a new worker. The one before it runs on until its successor is ready, then stops
-    after its batch. Executors come and go without a new revision.
+    A new ``revision`` means a new worker. The previous worker runs until its successor is ready, then stops
+    after its batch. Executors are added and removed without a new revision.
     """
 
     SCHEMA: ClassVar[int] = 2
@@ -70,30 +70,30 @@ class Assignment(AboutReplica):
     node: str
     """The node of the driver."""
     settings: JobSettings = field(default_factory=JobSettings)
-    """The settings that its worker was started with."""
+    """The settings of the worker's start."""
     executors: tuple[ExecutorSlot, ...] = ()
     params: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str | None] = field(default_factory=dict)
     fresh: bool = False
-    """Whether the worker forgets what others before it have done,"""
+    """Whether the worker starts from scratch: it ignores what earlier workers did,"""
     forget: int | None = None
-    """if they were of revisions up to this one; None for all before its own."""
+    """in revisions up to this one; None for all before its own."""
     restarts: int = 0
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0
-    """Failures of revisions up to this one are history."""
+    """Failures of revisions up to this one no longer count."""
     restore: RestoreSource | None = None
-    """For a job whose data is with its node: the copy that it goes on from."""
+    """The backup to continue from, for a job with node-kept data."""
     membership: ReplicaAssignment | None = None
-    """For one of several replicas: which."""
+    """The role in a replica set; None for a job without replicas."""
     strategy: str = ""
-    """Who decided where it runs."""
+    """The strategy that chose its nodes."""
     refused: str = ""
-    """Why what the job's own strategy said was not used; empty if it was."""
+    """Why the answer of the job's own strategy was not used; empty if it was."""
     reason: str = ""
     since: float = 0.0
     asked: str = ""
-    """A digest of what was asked for when it was made (``assignment_backoff.request_digest``)."""
+    """A digest of the request that it was made for (``assignment_backoff.request_digest``)."""
     repeats: int = 0
     """How many times in a row it was made again for the same request,"""
     changed: float = 0.0
@@ -101,7 +101,7 @@ class Assignment(AboutReplica):
 
     @property
     def over_nodes(self) -> bool:
-        """Whether the driver was started for executors, be there a node for them or not.
+        """Whether the driver was started for executors, even if no node has room for them.
 
         >>> from penstock.job_settings import Resources
         >>> Assignment("count", 1, 1, 1, "", "", "n1", JobSettings(Resources(executors=2))).over_nodes
@@ -112,42 +112,42 @@ class Assignment(AboutReplica):
 
 @dataclass(frozen=True)
 class BackupLocation:
-    """For a job whose data is with its node: who keeps a copy, and who runs it when that node is lost."""
+    """Where the backup of node-kept data is stored, and where the job runs when its node is lost."""
 
     job: str
     store: str
     store_url: str
     redeploy: str
     rate: float = 0.0
-    """Bytes a second that are set aside for the way from the one to the other; 0 where they are the same."""
+    """Bytes a second that are reserved for the transfer between the two; 0 if they are the same node."""
     seconds: float = 0.0
-    """How long that way takes."""
+    """How long that transfer takes."""
     reason: str = ""
     since: float = 0.0
     assumed: str = ""
-    """Assumed values that it was decided on, because they were not measured or given."""
+    """The values that the decision assumed, because they were neither measured nor given."""
 
 
 @dataclass(frozen=True)
 class BackupStatus:
-    """Where the data of a job is that is with its node, and how far its copy has come: by its worker."""
+    """Where the node-kept data of a job is, and the progress of its backup; written by its worker."""
 
     job: str
     origin: str
-    """The node with the data itself."""
+    """The node that has the data itself."""
     revision: int
     attempt: int
     store: str = ""
-    """The node that has a whole snapshot; empty as long as none has."""
+    """The node that has a complete snapshot; empty while none has."""
     store_url: str = ""
     number: int = 0
-    """Of the last snapshot that is whole there; they are counted over all revisions."""
+    """The number of the last complete snapshot there, counted over all revisions."""
     batch: int = -1
-    """The last batch in it."""
+    """The last batch in that snapshot."""
     bytes: int = 0
     """The size of it,"""
     sent: int = 0
     """and how much of that had to be sent."""
     at: float = 0.0
     rate: float = 0.0
-    """Bytes a second that have lately been sent."""
+    """Bytes a second that were sent recently."""

@@ -1,4 +1,4 @@
-"""The documents about jobs: what users want, what the leader says of it, alarms, and bundles of code.
+"""The documents about jobs: what users want, their status, alarms, and bundles of code.
 
 Like all documents, frozen data with times in seconds since 1970.
 """
@@ -22,7 +22,7 @@ OVER = (ENDED, FAILED)
 
 @dataclass(frozen=True)
 class Code:
-    """What a job runs."""
+    """The code of a job, with its parameters."""
 
     bundle: str
     entry: str
@@ -34,7 +34,7 @@ class Code:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """A job as its user wants it."""
+    """A job as its user wants it to be."""
 
     SCHEMA: ClassVar[int] = 2
     of_schema_1 = staticmethod(spec_of_schema_1)
@@ -49,30 +49,30 @@ class JobSpec:
     wanted: str = "running"
     """``running`` or ``ended``."""
     drain: bool = False
-    """Whether a job that shall end processes first what its sources have."""
+    """Whether a job that is to end first processes what its sources hold."""
     settings: JobSettings = field(default_factory=JobSettings)
     fresh: bool = False
-    """Whether the job forgets what it has done before it was last submitted,"""
+    """Whether the job starts from scratch: it ignores what it did before it was last submitted,"""
     forget: int = 0
-    """that is, by revisions up to this one."""
+    """in revisions up to this one."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """What its code reads as ``ps.params``."""
+    """The parameters that its code reads as ``ps.params``."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables of its processes' environment; null for the value that the node has of it."""
+    """Environment variables of its processes; null takes the value from the node's environment."""
     structure: Mapping[str, Any] = field(default_factory=dict)
     """``job.to_dict()``, to compare an update with."""
     agreed: bool = False
-    """Whether its batches are agreed on: once it has had replicas, they are, whatever k is later."""
+    """Whether replicas agree on its batches. This stays true once the job has had replicas, whatever k is."""
     driver: str = ""
-    """The node that the user moved the driver to; it counts as long as that node is there."""
+    """The node that the driver was moved to; ignored while that node is missing."""
     driver_by: str = ""
-    """Who moved it there: ``user``, or ``rebalance``, which may move it again."""
+    """What moved it there: ``user``, or ``rebalance``, which may move it again."""
     restarts: int = 0
     """One more whenever the user asks for a new worker of the same code."""
     after: int = 0
-    """Results and failures of revisions up to this one are history."""
+    """Results and failures of revisions up to this one no longer count."""
     before: Code | None = None
-    """The last code that has run well, to fall back to as long as the code of an update has not."""
+    """The last code that ran well, to roll back to until the code of an update has run well."""
     submitted: float = 0.0
 
     @cached_property
@@ -83,7 +83,7 @@ class JobSpec:
 
 @dataclass(frozen=True)
 class AssignmentCount:
-    """How often a replica was assigned before its assignment was taken back: the next one counts on."""
+    """The counters of a withdrawn assignment of a replica, which the next one continues."""
 
     asked: str
     """What was asked for then, as a digest,"""
@@ -95,23 +95,23 @@ class AssignmentCount:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What the leader says of a job."""
+    """The status of a job, written by the leader."""
 
     phase: str
     """PENDING, STARTING, RUNNING, ENDING, ENDED or FAILED."""
     reason: str
     since: float
     revision: int = 0
-    """The largest that was ever given out."""
+    """The largest that was ever assigned."""
     safety: str = ""
-    """Of a job with replicas: ``k-safe``, ``degraded (k=…)`` or ``recovering (…% caught up)``; with a warm
+    """For a job with replicas ``k-safe``, ``degraded (k=…)`` or ``recovering (…% caught up)``; with a warm
     standby ``standby ready on NODE`` or ``no standby``."""
     unsafe_since: float = 0.0
-    """Since when it is less safe than it was; 0 while it is safe, and before it was for the first time."""
+    """Since when it is less safe than before; 0 while it is safe, and before it first was."""
     differed: float = 0.0
-    """When the last difference between replicas was that people were told of."""
+    """The time of the last difference between replicas that raised an alarm."""
     chances: int = 0
-    """How many times it was started again by itself after it had failed, since it last ran well."""
+    """How many times it was restarted automatically after it failed, since it last ran well."""
     asked: str = ""
     """Of a job whose assignment was taken back by the leader: what was asked for then, as a digest,"""
     repeats: int = 0
@@ -119,12 +119,12 @@ class JobStatus:
     changed: float = 0.0
     """and when the last was made. The next one goes on counting."""
     replica_counts: Mapping[str, AssignmentCount] = field(default_factory=dict)
-    """The same of replicas, by number."""
+    """The same for replicas, by number."""
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """Something that a person should know of."""
+    """A condition that an operator should know of."""
 
     id: str
     kind: str
@@ -137,19 +137,19 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Tombstone:
-    """That a job was forgotten: what its processes left can be removed."""
+    """A mark that a job was forgotten, so that supervisors remove what its processes left."""
 
     job: str
     revision: int
     """Up to this one."""
     data: bool = False
-    """Whether what the job has done is removed as well."""
+    """Whether the data of the job is removed as well."""
     at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Revisions:
-    """After which revision a job begins that is not known: the largest of those that were forgotten."""
+    """The largest revision of all forgotten jobs; a job with a new name starts above it."""
 
     largest: int
 
@@ -162,7 +162,7 @@ class BundleInfo:
     size: int
     signature: str
     chunks: int = 0
-    """How many nodes below this one hold it; 0 when it is with the supervisors."""
+    """How many nodes of the store below this one hold it; 0 when the supervisors store it."""
     holders: tuple[str, ...] = ()
-    """The nodes whose supervisors have it."""
+    """The nodes whose supervisors store it."""
     stored: float = 0.0

@@ -39,7 +39,7 @@ class JobDecision:
 
     actions: Sequence[Action] = ()
     held: Mapping[ReplicaId, str] = field(default_factory=dict)
-    """Why a replica would be assigned again if that had not happened too often lately."""
+    """The delayed assignments: for each replica why it would be assigned again."""
 
 
 class JobReconciler(Protocol):
@@ -105,7 +105,7 @@ class SingleJobReconciler:
         if over is not None:
             return over
         result = state.results.get(spec.first_replica)
-        # What became of the code before is no reason to give the code up that is wanted now.
+        # Results and failures of earlier code do not count against the current code.
         tried = assignment is None or not other_code(spec, assignment)
         if result is not None and has_drained(spec, assignment, result):
             return self._lifecycle.over(ENDED, f"{result.outcome}: {result.reason}")
@@ -114,7 +114,7 @@ class SingleJobReconciler:
             and is_current_revision(spec, result.revision)
             and (assignment is None or result.revision >= assignment.revision)
             and (tried or result.outcome != "refused")
-            # A worker whose assignment was taken back says that its job was ended: only its user ends it.
+            # A worker whose assignment was withdrawn reports its job as stopped; only a user ends a job.
             and (spec.wanted == "ended" or result.outcome != "stopped")
         ):
             if result.outcome == "refused":
@@ -129,11 +129,11 @@ class SingleJobReconciler:
         return None
 
     def _given_up(self, failures: Failures) -> Sequence[Action] | None:
-        """Give up code that has never run well for the code before, or a job whose worker keeps failing."""
+        """Roll back an update that has never run well, or fail a job whose worker keeps failing."""
         policy, reason = self._context.rules.failures, describe_failures(failures)
         if self._spec.before is not None and policy.falls_back(failures) and not has_run_well(failures):
             return self._lifecycle.refused(reason, failures.revision)
-        # A worker of an earlier revision that runs on is no reason to end the job.
+        # While a worker of an earlier revision runs, the job does not fail.
         if not policy.gives_up(failures) or self._older_runs(failures.revision):
             return None
         return self._lifecycle.failed(reason, failures, failures.revision)
@@ -143,7 +143,7 @@ class SingleJobReconciler:
         return any(worker.phase == "running" and worker.revision < revision for worker in workers)
 
     def _status_of(self, outcome: WorkerOutcome) -> JobStatus:
-        """Return the job's status: how its worker stands, and what the next assignment is counted from."""
+        """Return the job's status, with the counters that its next assignment continues."""
         status = JobStatus(outcome.phase, outcome.reason, self._context.now, self._revisions.last)
         last: Assignment | JobStatus | None = outcome.taken_back
         if last is None and outcome.phase == PENDING:

@@ -1,4 +1,4 @@
-"""The actions of a leader. Each has a reason; the shell turns it into fenced writes."""
+"""The actions of a leader, each with a reason. A master turns them into fenced writes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class KeepRevision:
-    """Note, before jobs are forgotten, the largest revision that any of them had."""
+    """Record the largest revision of jobs before they are forgotten."""
 
     largest: int
     reason: str
@@ -125,7 +125,7 @@ class KeepRevision:
 
 @dataclass(frozen=True)
 class DropNode:
-    """Remove a node that has been lost for long from the expected nodes."""
+    """Stop expecting a node that has been lost for long."""
 
     node: str
     reason: str
@@ -133,7 +133,7 @@ class DropNode:
 
 @dataclass(frozen=True)
 class DropTombstone:
-    """Remove what says that a job was forgotten."""
+    """Remove the tombstone of a forgotten job."""
 
     job: str
     reason: str

@@ -14,7 +14,7 @@ from penstock.cluster.worker_documents import WorkerFigures
 
 @dataclass(frozen=True)
 class MasterInfo:
-    """A master that is up."""
+    """A running master."""
 
     name: str
     url: str
@@ -37,7 +37,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class NodeJobs:
-    """The jobs and replicas that have their driver or an executor on a node: what its supervisor follows."""
+    """The jobs and replicas with a driver or an executor on a node; its supervisor follows only these."""
 
     node: str
     jobs: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class NodeJobs:
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """Which cluster this is. The storage of its nodes has the same id."""
+    """The identity of the cluster. The storage of its nodes holds the same id."""
 
     id: str
     since: float
@@ -53,7 +53,7 @@ class ClusterInfo:
 
 @dataclass(frozen=True)
 class NodeInfo:
-    """A node whose supervisor is up."""
+    """A node with a running supervisor."""
 
     name: str
     host: str
@@ -73,14 +73,15 @@ class NodeInfo:
     uplink: float = 0.0
     """Bandwidth between its rack and the others in bytes a second; 0 if not given."""
     ticks: int | None = None
-    """When the process of its supervisor began, counted since the machine did; holds if the clock is set."""
+    """When its supervisor's process began, in clock ticks since the machine started; setting the clock has no
+    effect on it."""
     boot: str = ""
-    """Which run of the machine that was; empty if an earlier version has registered it."""
+    """The id of that run of the machine; empty if an earlier version registered the node."""
 
 
 @dataclass(frozen=True)
 class KnownNode:
-    """A node that is expected: its supervisor has registered it, and has not left in order since."""
+    """An expected node: its supervisor registered it, and has not been stopped in order since."""
 
     name: str
     since: float
@@ -88,7 +89,7 @@ class KnownNode:
 
 @dataclass(frozen=True)
 class NodeReport:
-    """How a node is doing."""
+    """The load of a node, and the processes on it."""
 
     at: float
     cpu: float
@@ -100,6 +101,6 @@ class NodeReport:
     network_out: float
     workers: tuple[WorkerFigures, ...] = ()
     disk_free: int = -1
-    """Bytes that are free where copies of other nodes' data go; -1 if it has not looked."""
+    """Free bytes where the backups of other nodes' data are stored; -1 if not measured."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Jobs that its supervisor leaves alone because it cannot read what is assigned, and why."""
+    """Jobs that its supervisor does not act on, because it cannot read their documents, and why."""

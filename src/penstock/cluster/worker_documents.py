@@ -13,7 +13,7 @@ from penstock.replicas.replica_id import AboutReplica, ReplicaId, ReplicaName
 
 @dataclass(frozen=True)
 class WorkerFigures(AboutReplica):
-    """What a supervisor says of one process that it watches."""
+    """A supervisor's report of one process that it watches."""
 
     job: ReplicaName
     role: str
@@ -24,22 +24,22 @@ class WorkerFigures(AboutReplica):
     state: str
     """P and Q of the worker state model, for instance ``LIVE|running``."""
     cpu: float
-    """Cores in use, of all its processes together."""
+    """Cores in use, by all its processes together."""
     memory: int
-    """Bytes, of all its processes together."""
+    """Bytes in use, likewise."""
     since: float
     failures: int = 0
     progress: Progress | None = None
-    """Of a worker, as its last heartbeat has it,"""
+    """The progress in a worker's last heartbeat,"""
     joined: ReplicaReport | None = None
-    """and for one of several replicas."""
+    """and a replica's report in it."""
     reason: str = ""
-    """Of an executor that waits to be started again: why it ended."""
+    """Why an executor ended that waits to be restarted."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """What a worker has done since it was started."""
+    """The progress of a worker since its start."""
 
     batches: int = 0
     records_in: int = 0
@@ -54,12 +54,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Difference:
-    """A replica has come to another result than the one that counts."""
+    """A replica whose result differed from the committed one."""
 
     batch: int
     vertex: str
     by: ReplicaName
-    """The replica whose result counts."""
+    """The replica whose result was committed."""
     reason: str
     at: float
 
@@ -71,22 +71,22 @@ class Difference:
 
 @dataclass(frozen=True)
 class ReplicaReport:
-    """How a replica stands among the others, by its own words."""
+    """A replica's own report of its progress relative to the other replicas."""
 
     batch: int = -1
     """Its last batch,"""
     head: int = -1
-    """and the last one that all have agreed on."""
+    """and the last one that all replicas agreed on."""
     since: int = -1
-    """Its last batch when it came in."""
+    """Its last batch when it joined."""
     whole: bool = True
-    """False while it lacks state from before it came in, with ``recovery="next-window"``."""
+    """False while it lacks state from before it joined, with ``recovery="next-window"``."""
     differed: Difference | None = None
-    """The last time that its result was another one; it has begun again since."""
+    """The last time that its result differed; it has been rebuilt since."""
 
     @property
     def in_step(self) -> bool:
-        """Whether it could carry the job on alone, without a gap. Before the first batch none lacks anything.
+        """Whether it could continue the job alone, without a gap; before the first batch every replica can.
 
         >>> ReplicaReport().in_step
         True
@@ -97,14 +97,14 @@ class ReplicaReport:
 
     @property
     def caught_up(self) -> float:
-        """How much of what it lacked when it came in it has made up for, from 0 to 1."""
+        """The share of the batches that it lacked when it joined and has processed since, from 0 to 1."""
         lacked = self.head - self.since
         return 1.0 if self.head - self.batch <= 2 or lacked <= 0 else (self.batch - self.since) / lacked
 
 
 @dataclass(frozen=True)
 class WorkerInfo(AboutReplica):
-    """A worker that is up, by its own words."""
+    """A worker's own document, which exists as long as its session."""
 
     job: ReplicaName
     revision: int
@@ -115,7 +115,7 @@ class WorkerInfo(AboutReplica):
     """``starting``, ``ready`` (Spark is up, it waits), ``running``, ``stopping``, ``stopped``."""
     since: float
     driver_url: str = ""
-    """Where executors of a job over several nodes report to."""
+    """The address that the executors of the job connect to."""
     app_id: str = ""
     progress: Progress = field(default_factory=Progress)
     joined: ReplicaReport | None = None
@@ -124,7 +124,7 @@ class WorkerInfo(AboutReplica):
 
 @dataclass(frozen=True)
 class Result(AboutReplica):
-    """How a job has ended, written by its last worker before it left."""
+    """How a worker ended for good, written before it left."""
 
     job: ReplicaName
     revision: int
@@ -143,12 +143,12 @@ class WorkerFailure:
     node: str
     revision: int
     well: bool = False
-    """Whether it had run well: see :mod:`penstock.cluster.failure_policy`."""
+    """Whether it had run well before: see :mod:`penstock.cluster.failure_policy`."""
 
 
 @dataclass(frozen=True)
 class Failures(AboutReplica):
-    """The failures of a job's worker that count, and the last of them."""
+    """The failures of a worker that count towards giving it up, and details of the last one."""
 
     job: ReplicaName
     revision: int

@@ -17,7 +17,7 @@ MetricSample = tuple[Mapping[str, str], float]
 
 
 def render(documents: Documents, *, leads: bool, connected: bool) -> str:
-    """Return all figures."""
+    """Return all metrics."""
     epoch = documents.epoch()
     families: list[tuple[str, str, str, list[MetricSample]]] = [
         ("penstock_master_leader", "gauge", "Whether this master leads.", [({}, float(leads))]),
@@ -42,7 +42,7 @@ def _family(name: str, kind: str, text: str, samples: Iterable[MetricSample]) ->
 
 
 def _number(value: float) -> str:
-    """Write a figure with all its digits.
+    """Format a value with all its digits.
 
     >>> _number(1234567.0), _number(0.25)
     ('1234567', '0.25')
@@ -51,7 +51,7 @@ def _number(value: float) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Write a label's value.
+    """Escape a label's value.
 
     >>> _escaped('a"b')
     'a\\\\"b'
@@ -95,7 +95,7 @@ def _nodes(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]
 
 
 def _copies(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
-    """Of jobs whose data is with their nodes."""
+    """Return the metrics of jobs with node-kept data."""
     kept = documents.all(BackupStatus, store_paths.KEPT)
 
     def each(field: str) -> list[MetricSample]:
@@ -110,7 +110,7 @@ def _copies(documents: Documents) -> list[tuple[str, str, str, list[MetricSample
 
 
 def _replicas(documents: Documents) -> list[tuple[str, str, str, list[MetricSample]]]:
-    """Of jobs whose batches are agreed on."""
+    """Return the metrics of jobs with replicas."""
     specs = {job: spec for job, spec in sorted(documents.jobs().items()) if is_replicated(spec)}
     found = {job: replicas_of(documents, spec) for job, spec in specs.items()}
     wanted: list[MetricSample] = [
@@ -161,7 +161,7 @@ def _replicas(documents: Documents) -> list[tuple[str, str, str, list[MetricSamp
 
 
 def _is_as_wanted(spec: JobSpec, replica: Mapping[str, Any]) -> bool:
-    """Whether a replica is in step, or waits as a warm standby does."""
+    """Return whether a replica is in step, or is a ready standby."""
     return bool(replica["in_step"]) or (has_warm_standby(spec) and replica["phase"] == "ready")
 
 

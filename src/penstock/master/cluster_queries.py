@@ -1,4 +1,4 @@
-"""Answers of a master about the cluster, its nodes and its jobs, from its mirror of the store."""
+"""Answers queries about the cluster, its nodes and its jobs, from a master's mirror of the store."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from penstock.setting_values import name_fault
 
 
 class LogReader(Protocol):
-    """Reads what the processes of all nodes have logged."""
+    """Reads the logs of the processes on all nodes."""
 
     def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        """Return lines in order of time and where to go on. Raises InvalidRequestError for a wrong cursor."""
+        """Return lines in order of time, and a cursor. Raises InvalidRequestError for an invalid cursor."""
         ...
 
 
 class ClusterQueries:
-    """Reads what a master knows. :class:`ClusterService` adds the commands."""
+    """Answers queries. :class:`ClusterService` adds the commands."""
 
     def __init__(self, master: Master, logs: LogReader) -> None:
         self._master = master
@@ -89,7 +89,7 @@ class ClusterQueries:
         return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
 
     def _replicas_on(self, node: str) -> list[ReplicaId]:
-        """Return the replicas that have something on a node."""
+        """Return the replicas with a driver or an executor on a node."""
         return [
             replica
             for replica, assignment in self._documents.assignments().items()
@@ -111,7 +111,7 @@ class ClusterQueries:
         progress = result.progress if result and status.phase == ENDED else None
         if worker is not None:
             progress = self._documents.progress_of(worker)
-        over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
+        over = status.phase in OVER  # A worker that has not left yet does nothing for it.
         return {
             "name": spec.name,
             "phase": status.phase,
@@ -174,7 +174,7 @@ class ClusterQueries:
         return known or JobStatus(PENDING, "it was submitted", 0.0)
 
     def _check_readable(self, name: str) -> None:
-        """Refuse to change a job of which something cannot be read."""
+        """Refuse to change a job with an unreadable document."""
         self._documents.actual()
         reason = self._documents.unreadable_jobs().get(name)
         if reason is not None:
@@ -192,7 +192,7 @@ def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that can be one; whatever could be a path is not."""
+    """Return a valid name. Raises NotFoundError for any other, for instance a path."""
     fault = name_fault(name)
     if fault:
         raise NotFoundError(f"not a valid name: {fault}")

@@ -1,4 +1,4 @@
-"""The commands of a master for clients, decided on its mirror of the store and written as the leader."""
+"""The commands of clients: checked with the mirror of the store, and written as the leader."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRIES = 5
-"""How many times a command is decided when something else is written each time meanwhile."""
+"""How many times a command is tried when other writes come in between."""
 
 _KEPT = {"shared": "where all nodes share it", "node": "with its node"}
 
 
 class Bundles(Protocol):
-    """Where code is kept."""
+    """Stores bundles of code."""
 
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        """Check and keep a bundle. Raises InvalidRequestError."""
+        """Check and store a bundle. Raises InvalidRequestError."""
         ...
 
     def has(self, sha256: str) -> bool:
-        """Whether there is such a bundle."""
+        """Return whether a bundle exists."""
         ...
 
     def check_entry(self, sha256: str, entry: str) -> None:
@@ -80,12 +80,12 @@ class Bundles(Protocol):
         ...
 
     def forget_others(self, used: Collection[str]) -> None:
-        """Forget bundles that no job names, unless they are new."""
+        """Remove bundles that no job uses, unless they are new."""
         ...
 
 
-class _OvertakenError(RefusedError):
-    """What a command was decided on has changed before it was written."""
+class _ChangedMeanwhileError(RefusedError):
+    """The state that a command was decided on changed before its write."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -101,7 +101,7 @@ def _retry_on_conflict(
     @wraps(command)
     def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(_TRIES - 1):
-            with suppress(_OvertakenError):
+            with suppress(_ChangedMeanwhileError):
                 return command(service, *args, **kwargs)
         return command(service, *args, **kwargs)
 
@@ -146,7 +146,7 @@ class ClusterService(ClusterQueries):
         if known is None:
             given_out = max(given_out, self._largest_forgotten_revision())
             stone = self._documents.one(Tombstone, f"{store_paths.TOMBSTONES}/{name}")
-            # Its data is being removed, or will be.
+            # The data of the forgotten job is being removed, or will be.
             fresh = fresh or (stone is not None and stone.data)
         spec = JobSpec(
             name=name,
@@ -158,7 +158,7 @@ class ClusterService(ClusterQueries):
             params=submission.params,
             env=submission.env,
             structure=submission.structure,
-            # What was agreed on is still there, and goes on to count.
+            # The agreed batches still exist, and continue to count.
             agreed=known is not None and known.agreed and not submission.fresh,
             after=given_out,
             submitted=self._clock(),
@@ -166,7 +166,7 @@ class ClusterService(ClusterQueries):
         spec = with_settings(spec, settings)
         self._check_room(spec)
         self._check_data(spec)
-        return self._change(spec, "it was submitted", again=True, anew=True)
+        return self._change(spec, "it was submitted", restarts=True, new=True)
 
     @_retry_on_conflict
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
@@ -211,11 +211,11 @@ class ClusterService(ClusterQueries):
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
 
     def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
-        """Return a job with other code or parameters than before, and with what it falls back to."""
+        """Return a job with new code or parameters, and with the code to roll back to."""
         return replace(
             spec,
             generation=before.generation + 1,
-            # The failures of other code are not those of this one.
+            # Failures of other code do not count.
             after=last_revision(self._documents, spec.name),
             before=_fallback(spec, before),
         )
@@ -282,7 +282,7 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         spec = self._spec(name)
         self._check_readable(name)
-        if not (spec.drain and not drain):  # What is drained may still be ended at once.
+        if not (spec.drain and not drain):  # A draining job may still be ended at once.
             self._active(name)
         elif self._status(name).phase not in ACTIVE:
             raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
@@ -297,11 +297,11 @@ class ClusterService(ClusterQueries):
         if phase in (ENDED, FAILED):
             given_out = last_revision(self._documents, name)
             again = replace(spec, wanted="running", drain=False, after=given_out)
-            # What was to be forgotten the last time, and perhaps was not yet, still is.
+            # Otherwise an earlier request to start from scratch, perhaps not carried out yet, stays.
             if fresh:
                 agreed = spec.settings.replicas.is_replicated
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
-            return self._change(again, "it was submitted again", again=True)
+            return self._change(again, "it was submitted again", restarts=True)
         if spec.wanted == "ended":
             raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
         if fresh:
@@ -348,7 +348,7 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         found = self._documents.one(Alarm, f"{store_paths.ALARMS}/{checked_name(alarm)}")
         if found is None and alarm in self._documents.unreadable(store_paths.ALARMS):
-            self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
+            self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # An operator has seen that it exists.
             return
         if found is None:
             raise NotFoundError(f"there is no alarm {alarm!r}")
@@ -359,10 +359,10 @@ class ClusterService(ClusterQueries):
         operations: list[Operation] = [Delete(f"{store_paths.ALARMS}/{alarm}")]
         status = f"{store_paths.STATUS}/{job}"
         if found.kind == JOB_FAILED and (version := self._documents.version(status)) is not None:
-            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed by now.
+            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed since.
         expected = f"{store_paths.KNOWN}/{found.subject}"
         if found.kind == NODE_LOST and self._documents.version(expected) is not None:
-            operations.append(Delete(expected))  # It would be missed again at once.
+            operations.append(Delete(expected))  # Otherwise the alarm would be raised again at once.
         self._write(operations)
 
     def _require_leader(self) -> None:
@@ -389,7 +389,7 @@ class ClusterService(ClusterQueries):
         return spec
 
     def _check(self, submission: Submission, bundle: str) -> JobSettings:
-        """Return the settings of a job as it is submitted, if it can be."""
+        """Check a submission, and return the settings of the job."""
         if not self._bundles.has(bundle):
             raise InvalidRequestError(f"there is no bundle {bundle!r}: upload it first")
         self._bundles.check_entry(bundle, submission.entry)
@@ -407,21 +407,21 @@ class ClusterService(ClusterQueries):
         check_data(spec, kept, self._documents.all(NodeInfo, store_paths.NODES))
 
     def _change(
-        self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
+        self, spec: JobSpec, reason: str, *, restarts: bool = False, new: bool = False
     ) -> dict[str, Any]:
-        """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more.
+        """Write the spec of a job; ``restarts`` sets the status of a job that is over to PENDING.
 
-        Unless it is submitted ``anew``, fields stay that a later version has written.
+        Fields that a later version has written are kept, unless the job is ``new``.
         """
         path = f"{store_paths.JOBS}/{spec.name}"
         operations = [
-            upsert(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
+            upsert(self._documents, path, encode(spec, over=b"" if new else self._documents.raw(path)))
         ]
         known = self._documents.version(f"{store_paths.STATUS}/{spec.name}")
-        if not again and known is not None:
-            # It is granted because of how the job stands, which may just have changed.
+        if not restarts and known is not None:
+            # The command was allowed because of this status, which may have changed.
             operations.append(Check(f"{store_paths.STATUS}/{spec.name}", known))
-        if again:
+        if restarts:
             status = replace(
                 self._status(spec.name),
                 phase=PENDING,
@@ -441,13 +441,13 @@ class ClusterService(ClusterQueries):
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
 
     def _forget_bundles(self, *changed: JobSpec) -> None:
-        """Have bundles forgotten that no job uses; of jobs that cannot be read, that is not known."""
-        with suppress(StoreError):  # There is another time.
+        """Remove bundles that no job uses, unless unreadable jobs may use them."""
+        with suppress(StoreError):  # The next change tries again.
             if not self._documents.unreadable(store_paths.JOBS):
                 self._bundles.forget_others(self._used(changed))
 
     def _used(self, changed: Sequence[JobSpec]) -> set[str]:
-        """Return the bundles that some job runs, or would go back to."""
+        """Return the bundles that jobs use, or may be rolled back to."""
         specs = [*self._documents.jobs().values(), *changed]
         return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
 
@@ -456,11 +456,11 @@ class ClusterService(ClusterQueries):
             self._master.write(operations)
         except ConflictError as error:
             self._require_leader()
-            raise _OvertakenError from error
+            raise _ChangedMeanwhileError from error
 
 
 def _fallback(spec: JobSpec, before: JobSpec) -> Code | None:
-    """Return what an update falls back to: the last code and parameters that have run well, if others."""
+    """Return what an update is rolled back to: the last code and parameters that ran well, if different."""
     code = before.before or Code(
         before.bundle, before.entry, before.structure, before.generation, before.params, before.env
     )

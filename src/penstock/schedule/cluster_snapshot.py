@@ -1,7 +1,4 @@
-"""Turns the documents of a cluster into the snapshot that placement is decided on.
-
-It decides nothing.
-"""
+"""Converts the documents of a cluster into the snapshot for placement decisions."""
 
 from __future__ import annotations
 
@@ -53,9 +50,9 @@ def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
 def tasks_of(
     spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo], replica: int = 0
 ) -> list[Task]:
-    """Return the tasks of a replica: what it asks for, and where that runs now; none of a job that is over.
+    """Return the tasks of a replica, with their current nodes; none of a job that is over.
 
-    A driver that the user moved is pinned to that node as long as it is there. With the user's own Spark
+    A driver that the user moved is pinned to that node unless it is missing. With the user's own Spark
     cluster there are no executors to place.
     """
     if assignment is None and spec.wanted != "running":
@@ -76,7 +73,7 @@ def driver_task(
     avoid: tuple[str, ...] = (),
     replica: int = 0,
 ) -> Task:
-    """Return the driver that a job asks for, and that may run on some nodes."""
+    """Return the driver task of a replica, which may run on some nodes only."""
     asked, name = spec.settings.resources, str(ReplicaId(spec.name, replica))
     return Task(
         task_id(name, DRIVER),
@@ -98,7 +95,7 @@ def executor_task(
     avoid: tuple[str, ...] = (),
     replica: int = 0,
 ) -> Task:
-    """Return one of the executors that a job asks for."""
+    """Return one of the executor tasks of a replica."""
     name = str(ReplicaId(spec.name, replica))
     return Task(
         task_id(name, f"{EXECUTOR}-{ordinal}"),
@@ -114,7 +111,7 @@ def executor_task(
 
 
 def _ordinals(there: Iterable[int], count: int) -> list[int]:
-    """Return the numbers of a job's executors: those that are there, then the first free ones.
+    """Return the numbers of a job's executors: those that exist, then the first free ones.
 
     >>> _ordinals([2, 7], 3)
     [1, 2, 7]
@@ -125,7 +122,7 @@ def _ordinals(there: Iterable[int], count: int) -> list[int]:
 
 
 def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
-    """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
+    """Return the nodes with all tasks that stay there. These are not moved, so they carry no rules."""
     asked = {request.id: request for request in requests}
     tasks = [
         task
@@ -140,12 +137,12 @@ def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState
     nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
     snapshot = ClusterSnapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
     if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
-        return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
+        return replace(snapshot, overloaded_above=inf)  # It would not distinguish any node.
     return snapshot
 
 
 def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
-    """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
+    """Return the tasks of jobs with unreadable assignments, as far as these can be read or as they run."""
     if not actual.unreadable:  # The usual case: skip the search through all that runs.
         return []
     told = [
@@ -181,7 +178,7 @@ def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
 
 
 def standing_tasks(assignment: Assignment, request: PlacementRequest | None = None) -> list[Task]:
-    """Return what of a job stays where it is."""
+    """Return the tasks of a job that stay where they are."""
     slots = assignment.executors if request is None else request.slots
     tasks = [
         Task(
@@ -209,17 +206,17 @@ def standing_tasks(assignment: Assignment, request: PlacementRequest | None = No
 
 
 def _no_smaller_than(node: Node, used: Usage) -> Node:
-    """Return a node with room for what it has: one that came back smaller keeps it, and gets nothing new."""
+    """Return a node with room for its tasks: one that came back smaller keeps them, and gets no new ones."""
     if used.cpu <= node.cores and used.memory <= node.memory:
         return node
     return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
 
 
 def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
-    """Return what the tasks of each job are assumed to send each other, because it is not measured.
+    """Return the assumed traffic between the tasks of each job, which is not measured.
 
-    Every executor talks to the driver and to the next executor, all alike. Traffic between all pairs would
-    group the same tasks with many more entries.
+    Every executor sends to the driver and to the next executor, at the same rate. Traffic between all pairs
+    would group the same tasks with many more entries.
 
     >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
     >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]

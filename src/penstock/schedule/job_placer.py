@@ -1,7 +1,7 @@
 """Places the requests of a leader.
 
-Ranks jobs, orders the requests, has strategies decide, and turns the matrix into answers. What is not
-requested stays where it is.
+It ranks jobs, orders the requests, runs strategies, and turns their matrices into answers. Tasks that are not
+requested stay where they are.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from penstock.schedule.placement_strategies import DEFAULT_STRATEGY, Balanced, S
 from penstock.schedule.replica_anti_affinity import placement_rounds, with_excluded_nodes
 
 DEFAULT_PRIORITY = 5
-"""The priority of a job that does not say one: the default of ``QoS``."""
+"""The priority of a job without one: the default of ``QoS``."""
 
 ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
 """Returns the strategy that decides about a job, and its name."""
 
 
 def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
-    """Have the default decide about every job."""
+    """Return the default strategy for every job."""
     return DEFAULT_STRATEGY, Balanced()
 
 
@@ -47,10 +47,10 @@ def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
 class JobPlacer:
     """A :class:`penstock.cluster.placement_request.Placer` that asks strategies.
 
-    What is not asked for stays where it is, whatever it takes there. Where there is not room for all, jobs of
-    a higher priority come first, with all of their replicas, then those that were submitted earlier; among
-    those of one priority, users' own strategies are asked last. Neighbours with the same strategy are decided
-    about together. Replicas of a job take turns.
+    Tasks that are not requested keep their nodes and resources. If there is not room for all, jobs of a
+    higher priority come first, with all of their replicas, then those that were submitted earlier; among
+    those of one priority, users' own strategies run last. Consecutive jobs with the same strategy are placed
+    together. Replicas of a job are placed one after the other.
     """
 
     choose: ChooseStrategy = always_balanced
@@ -58,10 +58,10 @@ class JobPlacer:
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
     ) -> Mapping[ReplicaId, PlacementResult]:
-        """Answer all requests. What was on nodes that are gone is asked for, or takes no room.
+        """Answer all requests. Tasks of lost nodes are either requested, or take no room.
 
-        What finds no node and runs elsewhere stays there. Its room is not for others, so these are decided
-        about again. Each time at least one request has become one for less.
+        A running task that finds no other node keeps its own, and its room. Then the other requests are
+        decided again. In each round at least one request becomes smaller.
         """
         ranks = ranks_of(request.spec for request in requests)
         asked = {request.id: request for request in requests}
@@ -100,7 +100,7 @@ class JobPlacer:
     def _decided(
         self, requests: Sequence[PlacementRequest], snapshot: ClusterSnapshot, ranks: Mapping[str, int]
     ) -> tuple[ClusterSnapshot, Mapping[ReplicaId, PlacementResult]]:
-        """Answer requests in which no two are of replicas of one job, those with users' strategies last."""
+        """Answer requests without two replicas of one job, those with users' strategies last."""
         chosen = []
         for request in requests:
             name, strategy = self.choose(request.spec)
@@ -109,7 +109,7 @@ class JobPlacer:
             key = (own, name, request.spec.bundle if own else "")
             chosen.append((own, ranks[request.spec.name], key, strategy, request))
         answers: dict[ReplicaId, PlacementResult] = {}
-        # Neighbours of one strategy are decided about together: who comes first stays first.
+        # Consecutive requests of one strategy are decided together: the order by rank is kept.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
             _, _, _, strategies, asked = zip(*group, strict=True)
             snapshot, placed = _placed(key[1], strategies[0], asked, snapshot, ranks)
@@ -126,26 +126,26 @@ def _by_priority(requests: Iterable[PlacementRequest]) -> list[list[PlacementReq
 
 
 def _together(driver: PlacementResult | None, executors: PlacementResult) -> PlacementResult:
-    """Return the answer to the two halves of a request."""
+    """Merge the answers for the driver and for the executors of a request."""
     if driver is None:
         return executors
     return replace(driver, executors=executors.executors, executors_told=executors.executors_told)
 
 
 def _rejection_reason(request: PlacementRequest, answer: PlacementResult) -> str:
-    """Say why a driver is not placed, or not without its executors."""
+    """Return why a driver is not placed, or not without its executors."""
     if answer.executors and request.before is None:
         return f"no node has room for the driver once the executors are placed: {answer.told}"
     return answer.told or answer.executors_told
 
 
 def _failed(first: PlacementResult, last: PlacementResult | None) -> PlacementResult:
-    """Return the answer to a request whose driver found no node: why, and what its executors have got."""
+    """Return the answer for a driver without a node: the first reason, and the nodes of its executors."""
     return replace(first, executors=last.executors if last is not None and not last.waits else {})
 
 
 def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
-    """Return who comes first where there is not room for all: by priority, then by age, then by name.
+    """Return the ranks of jobs if there is not room for all: by priority, then by age, then by name.
 
     >>> jobs = [JobSpec("a", "", "", submitted=2.0), JobSpec("b", "", "", submitted=1.0)]
     >>> urgent = JobSpec("c", "", "", structure={"qos": {"priority": 9}}, submitted=3.0)
@@ -157,7 +157,7 @@ def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
 
 
 def _priority(spec: JobSpec) -> int:
-    """Return the priority of a job, from its structure; one that says nothing sensible is ordinary."""
+    """Return the priority of a job from its structure; the default if that has no valid one."""
     qos = spec.structure.get("qos")
     given = qos.get("priority") if isinstance(qos, Mapping) else None
     return given if isinstance(given, int) else DEFAULT_PRIORITY
@@ -166,9 +166,9 @@ def _priority(spec: JobSpec) -> int:
 def remaining_request(
     request: PlacementRequest, answer: PlacementResult, actual: ClusterState
 ) -> PlacementRequest | None:
-    """Return what is still asked for after an answer, given that what found no node stays where it is.
+    """Return the rest of a request after an answer, if tasks that found no node stay where they are.
 
-    That is the request itself if nothing follows from the answer; None if nothing is left of it.
+    It is the request itself if it does not shrink, and None if nothing is left of it.
     """
     before = request.before
     if request.driver and answer.node is None:
@@ -176,7 +176,7 @@ def remaining_request(
             return None if answer.executors else request  # Executors without a driver do nothing.
         left = request.staying
         if not before.executors and before.node not in actual.nodes:
-            return replace(left, missing=())  # Here, too.
+            return replace(left, missing=())  # Executors without a driver do nothing.
         return replace(left, slots=before.executors, missing=()) if answer.waits else left
     there = {slot.ordinal: slot for slot in before.executors} if before is not None else {}
     stay = tuple(
@@ -201,7 +201,7 @@ def _placed(
     snapshot: ClusterSnapshot,
     ranks: Mapping[str, int],
 ) -> tuple[ClusterSnapshot, dict[ReplicaId, PlacementResult]]:
-    """Decide about the requests of one strategy; return also the cluster as it will be."""
+    """Place the requests of one strategy; return also the resulting snapshot."""
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
     tasks = [
@@ -225,7 +225,7 @@ def _placed(
 
 
 def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """Leave a driver where it is if it can be there; what else is asked for then goes around it."""
+    """Leave a driver where it is if possible; other tasks are then placed around it."""
     wish = request.only or request.prefer or request.stay
     off = request.avoid | request.apart
     if not request.driver or not request.stay or wish != request.stay or request.stay in off:
@@ -233,7 +233,7 @@ def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot
     task = _driver(request, snapshot)
     node = snapshot.node_named[request.stay]
     used = usages(current_placement(snapshot), snapshot)[node.name]
-    # It is there already: that the node has much to do is no reason to leave.
+    # It runs there already: a high load of the node is no reason to leave.
     if obstacle(task, replace(node, load=0.0), used, snapshot) is not None:
         return snapshot
     return replace(snapshot, tasks=(*snapshot.tasks, replace(task, current=node.name)))
@@ -271,7 +271,7 @@ def _without_preferences(
     requests: Sequence[PlacementRequest],
     snapshot: ClusterSnapshot,
 ) -> tuple[Placement, ClusterSnapshot]:
-    """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
+    """Place drivers again whose preferred node cannot take them: any other is better than none."""
     disappointed = {
         task_id(request.id, DRIVER): request
         for request in requests

@@ -24,7 +24,7 @@ def explain_placement(
     default: str,
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, Any]:
-    """Return what JSON can hold of it. The cost is that of the whole cluster as it is."""
+    """Return the explanation as plain data. The cost is that of the whole cluster as it is."""
     spec = desired[job]
     assignment = actual.assignments.get(spec.first_replica)
     snapshot = standing_snapshot((), actual)

@@ -19,7 +19,7 @@ from penstock.schedule.replica_anti_affinity import nodes_in_same_racks
 
 @dataclass(frozen=True)
 class DriverMove:
-    """A driver that would be better off elsewhere."""
+    """A move of a driver to another node."""
 
     job: str
     origin: str
@@ -28,10 +28,10 @@ class DriverMove:
 
 
 def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[DriverMove]:
-    """Return moves, one a job at the most, after all of which the whole costs less.
+    """Return moves, at most one for each job, that together lower the total cost.
 
-    Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
-    and so does a job whose data is with its node. Of replicas only the first moves, and keeps off the others.
+    Only running jobs move, and only to nodes that they may use. Jobs that a user has moved and jobs with
+    node-kept data stay. Of a job's replicas only the first moves, and avoids the nodes of the others.
     """
     free = {task_id(name, DRIVER): spec for name, spec in desired.items() if _can_move(spec, actual)}
     snapshot = standing_snapshot((), actual)

@@ -17,9 +17,9 @@ _EVERYTHING = (store_paths.ASSIGNMENTS, store_paths.WORKERS, store_paths.FAILURE
 class NodeMirror:
     """A copy of the assignments, workers and failures of a node's jobs.
 
-    Jobs of the node are those that the leader lists for it and those that have a process on it: that a list
-    does not name a job is no reason to take its assignment for withdrawn. A leader of an earlier version
-    keeps no lists, and that of a later one may be unreadable; then the assignments of all nodes are copied.
+    These are the jobs that the leader lists for the node, and those with a process on it: a job without an
+    entry in the list may still be assigned. A leader of an earlier version keeps no lists, and the list of a
+    later version may be unreadable; then the assignments of all nodes are copied.
     """
 
     def __init__(self, store: Store, node: str, wake: Callable[[], None]) -> None:
@@ -41,7 +41,7 @@ class NodeMirror:
         if everything == self._everything and (everything or jobs == self._jobs):
             return
         depths = {**self._base, **(_roots_of_all() if everything else _roots_of(jobs))}
-        # What is not read yet is not known, whatever happens until it is.
+        # Until the new roots are read, their jobs count as unknown.
         self._jobs = self._jobs & jobs if not (everything or self._everything) else frozenset()
         self._everything = False
         self._mirror.follow(depths, depths)
@@ -49,7 +49,7 @@ class NodeMirror:
         self._everything, self._jobs = everything, jobs
 
     def knows(self, replica: ReplicaId) -> bool:
-        """Whether all about a replica has been read: only then does no assignment mean that there is none."""
+        """Return whether a replica's documents were read: before that, nothing is known to be missing."""
         return self._everything or str(replica) in self._jobs
 
 

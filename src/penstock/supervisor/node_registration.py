@@ -1,7 +1,7 @@
 """The registration of a node in the store, which one supervisor holds at a time.
 
-Only the supervisor that holds it acts for the node. A registration that a dead supervisor of the same machine
-has left is replaced at once; of any other, the end of its session is waited for.
+Only the supervisor that holds it acts for the node. The registration of a dead supervisor of the same machine
+is replaced at once; for any other, the new supervisor waits until its session ends.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ _log = get_logger(__name__)
 
 
 class NameTakenError(FatalError):
-    """Another supervisor that lives is registered under the name of this one."""
+    """Another living supervisor is registered under the name of this one."""
 
 
 def registration_of(info: NodeInfo) -> NodeInfo:
     """Return the registration of a node whose supervisor runs on this machine.
 
-    It tells the process of the supervisor from all others that have had its pid.
+    It distinguishes the supervisor's process from earlier ones with the same pid.
     """
     return replace(info, ticks=process_launcher.ticks(info.pid), boot=process_launcher.boot())
 
 
 def is_dead(other: NodeInfo, own: NodeInfo) -> bool:
-    """Whether a registration of this node was left by a supervisor that is known to be dead.
+    """Return whether a registration of this node was left by a supervisor that is known to be dead.
 
-    If nothing is known, its session is waited for. That is so for one of another run of the machine, which
-    may be another machine with the same address, and for one of an earlier version whose pid is in use.
+    It is unknown for a registration of another run of the machine, which may be another machine with the same
+    address, and for one of an earlier version whose pid is in use.
     """
     if other.host != own.host or (other.boot and other.boot != process_launcher.boot()):
         return False
     if not psutil.pid_exists(other.pid):
         return True
     begun = process_launcher.ticks(other.pid)
-    # A process that has begun at another moment has only inherited the number.
+    # A process with another start time is another process with the same pid.
     return begun is not None and other.ticks is not None and begun != other.ticks
 
 
@@ -68,18 +68,18 @@ class NodeRegistration:
         self._predecessor = predecessor
         """Seconds to wait for the registration of another supervisor to end."""
         self._is_dead = is_dead
-        """Whether the supervisor that left a registration on this very machine is known to be dead."""
+        """Returns whether a registration was left by a dead supervisor of this machine."""
         self._admit = admit
-        """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
+        """Raises FatalError unless the node belongs to the cluster with an id; None after it was called."""
         self._other: tuple[int, float] | None = None
-        """The session of another that is registered under the name, and since when it is waited for."""
+        """The session of another supervisor with the name, and since when this one waits for its end."""
         self.session = 0
         """The session in which the node was registered last; 0 before the first."""
         self.is_held = False
         """Whether the name was this supervisor's when the store last answered."""
 
     def check_cluster(self) -> None:
-        """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
+        """Check once that the node belongs to this cluster; leaders of earlier versions write no id."""
         if self._admit is None:
             return
         known = self._store.get(store_paths.CLUSTER)
@@ -88,7 +88,7 @@ class NodeRegistration:
             self._admit = None
 
     def disconnected(self) -> None:
-        """Count no time without the store: sessions do not expire while its servers are away."""
+        """Restart the wait for another session: sessions do not expire while the store is down."""
         self._other = None
 
     def renew(self, moment: float, now: float) -> bool:
@@ -113,21 +113,21 @@ class NodeRegistration:
             if known is None or known.owner != session:
                 self._store.create(self._path, encode(self._info), ephemeral=True)
         except ExistsError:
-            return False  # Another was faster: the next step looks whose it is.
+            return False  # Another supervisor was faster: the next step reads which one.
         self.session = session
         self._other = None
         _log.info("registered", session=f"{session:x}")
         return True
 
     def _was_left(self, known: StoredNode) -> bool:
-        """Whether a registration was left by a supervisor of this machine that is known to be dead."""
+        """Return whether a registration was left by a dead supervisor of this machine."""
         try:
             return self._is_dead(decode(NodeInfo, known.data))
         except DocumentError:
             return False
 
     def _wait_for(self, known: StoredNode, moment: float) -> None:
-        """Wait for the session of another to end. Raises NameTakenError when it does not."""
+        """Wait for the session of another supervisor to end. Raises NameTakenError when it does not."""
         if self._other is None or self._other[0] != known.owner:
             self._other = (known.owner, moment)
             _log.warning("the name is registered: waits for that session to end", node=self._info.name)

@@ -19,11 +19,11 @@ _FORMAT = "penstock.cluster"
 
 
 class ForeignStorageError(FatalError):
-    """A storage belongs to another cluster, or nobody can tell."""
+    """A storage belongs to another cluster, or its marker cannot be read."""
 
 
 def claim_storage(storage: Path, cluster: str) -> None:
-    """Make a storage that of a cluster, by its id. Raises ForeignStorageError if it is another's."""
+    """Mark a storage with the id of a cluster. Raises ForeignStorageError if it belongs to another."""
     path = storage / MARKER
     owner = _read(path)
     if owner is None:
@@ -38,7 +38,7 @@ def claim_storage(storage: Path, cluster: str) -> None:
 
 
 def _read(path: Path) -> str | None:
-    """Return the id of the cluster that a storage belongs to; None when it belongs to none."""
+    """Return the id of the cluster that a storage belongs to; None if it has no marker."""
     try:
         content = json.loads(path.read_bytes())
         if content["format"] == _FORMAT and isinstance(content["id"], str):
@@ -54,7 +54,7 @@ def _read(path: Path) -> str | None:
 
 
 def _create(path: Path, cluster: str) -> None:
-    """Write the marker, unless another supervisor has been faster: a link never replaces a file."""
+    """Write the marker unless another supervisor was faster: a link never replaces a file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     staged = path.with_name(f".{path.name}.{uuid4().hex}")
     descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

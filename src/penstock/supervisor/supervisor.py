@@ -1,4 +1,4 @@
-"""The supervisor of a node: registers the node, reports its load, runs what is assigned to it."""
+"""The supervisor of a node: registers the node, reports its load, and runs the assigned processes."""
 
 from __future__ import annotations
 
@@ -48,69 +48,69 @@ from penstock.supervisor.node_registration import NodeRegistration
 _log = get_logger(__name__)
 
 _DEAD_SECONDS = 60.0
-"""How long the job of a process that has died is followed: longer than the store keeps a worker's place."""
+"""How long the job of a dead process is followed: longer than the store keeps a worker's place."""
 
 
 INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError, ValueError)
-"""What may go wrong with one process, and must not keep a supervisor from the others.
+"""Errors with one process, which must not keep a supervisor from handling the others.
 
-A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
+An AssertionError is not among them: it shows a mistake in a decision, and no trouble with a process.
 """
 
 
 class Instances(Protocol):
-    """The processes that a supervisor has started, and those that another one of this node has."""
+    """The processes that supervisors of this node have started."""
 
     def look(self, now: float) -> list[ObservedProcess]:
-        """Return all of them, living and dead."""
+        """Return all processes, living and dead."""
         ...
 
     def start(self, start: Start, now: float) -> None:
-        """Start one. Raises RefusedStartError, or another of INSTANCE_ERRORS if trying again may help."""
+        """Start a process. Raises RefusedStartError, or another of INSTANCE_ERRORS if a retry may help."""
         ...
 
     def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
-        """Ask one to end: a worker after its batch, an executor after its tasks."""
+        """Ask a process to end: a worker after its batch, an executor after its tasks."""
         ...
 
     def kill(self, instance: ObservedProcess, reason: str = "") -> None:
-        """End one and all of its family, and make sure that none is left; note why, if it was alive."""
+        """End a process with all its descendants; record the reason if it was alive."""
         ...
 
     def count(self, instance: ObservedProcess) -> None:
-        """Note that the death of one has been counted."""
+        """Record that the death of a process has been counted."""
         ...
 
     def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
-        """Return the cores and bytes that one uses with its family, and its pid."""
+        """Return the cores and bytes that a process uses with its descendants, and its pid."""
         ...
 
 
 class Sampler(Protocol):
-    """Looks at the machine."""
+    """Measures the load of the machine."""
 
     def sample(self, now: float) -> MachineSample:
-        """Return how it is doing."""
+        """Return its load."""
         ...
 
 
 @dataclass(frozen=True)
 class SupervisorSettings:
-    """How a supervisor goes about it, in seconds."""
+    """The intervals of a supervisor, in seconds."""
 
     patience: SupervisionTimeouts = field(default_factory=SupervisionTimeouts)
     tick: float = 1.0
-    """How often it looks at its processes."""
+    """How often it checks its processes."""
     report: float = 3.0
-    """How often it says how the node is doing."""
+    """How often it reports the load of the node."""
     again: float = 5.0
-    """How long it waits after a start that was refused, or for which the store was away."""
+    """How long it waits after a start that was refused, or that lacked the store."""
     predecessor: float = 20.0
-    """How long it waits for the registration of another to end. The session of a dead one does within 6 s."""
+    """How long it waits for the registration of another to end; a dead one's session ends within 6 s."""
 
 
 class Supervisor:
-    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it for ever."""
+    """One supervisor. :meth:`step` does everything that is due; :meth:`run` calls it until stopped."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Supervisor:
         self._machine = machine
         self._clock = clock
         self._monotonic = monotonic
-        """The machine's own clock, by which durations are measured; None if ``clock`` is never set."""
+        """The monotonic clock for durations; None if ``clock`` is never set back or forward."""
         self._wake = threading.Event()
         self._mirror = NodeMirror(store, info.name, self._wake.set)
         self._documents = self._mirror.documents
@@ -140,20 +140,20 @@ class Supervisor:
             store, info, predecessor=self.settings.predecessor, is_dead=is_dead, admit=admit
         )
         self._informed = False
-        """Whether the assignments have been read at all: none known is not the same as none there."""
+        """Whether the assignments have been read: an unread assignment is not a missing one."""
         self._reported = 0.0
         self._not_before: dict[tuple[ReplicaId, str], float] = {}
-        """When a start that was refused, or for which the store was away, may be tried again."""
+        """When a start that was refused, or that lacked the store, may be tried again."""
         self._unstarted: dict[tuple[ReplicaId, str], ObservedProcess] = {}
-        """By replica and role: the last start, if there is no process and no folder of it."""
+        """The last start of a replica and role, if it created neither a process nor a folder."""
         self._unsaved: dict[ReplicaId, Failures] = {}
         """Failures that could not be written yet."""
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop. Workers run on: another supervisor of this node will find them.
+        """Work until stopped. Workers continue: the next supervisor of this node finds them.
 
-        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        Raises NameTakenError if another living supervisor has the name of this one.
         """
         _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
         run_step_loop(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
@@ -165,10 +165,10 @@ class Supervisor:
         self._registration.leave()
 
     def step(self, now: float) -> None:
-        """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
+        """Do everything that is due. Raises DisconnectedError after what can be done without the store.
 
-        ``now`` is the time of day. What must not depend on it goes by the machine's own clock. Raises
-        NameTakenError when another supervisor has the name of this one, and lives.
+        ``now`` is the time of day; durations are measured by the monotonic clock. Raises NameTakenError if
+        another living supervisor has the name of this one.
         """
         moment = now if self._monotonic is None else self._monotonic()
         away: DisconnectedError | None = None
@@ -189,7 +189,7 @@ class Supervisor:
             self._report(moment, now)
 
     def _seen(self, moment: float) -> list[ObservedProcess]:
-        """Return all processes, and the starts that did not come to one."""
+        """Return all processes, and the starts that created none."""
         assigned = self._documents.assignments()
         for place, instance in list(self._unstarted.items()):
             assignment = assigned.get(instance.replica)
@@ -199,7 +199,7 @@ class Supervisor:
         return [*self._instances.look(moment), *unstarted]
 
     def _listen_to_store(self, moment: float, now: float) -> list[ObservedProcess]:
-        """Read what has changed, and return all processes; none while the name is another's."""
+        """Read the changes, and return all processes; none while another supervisor has the name."""
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
         self._registration.check_cluster()
@@ -239,7 +239,7 @@ class Supervisor:
         return {**unreadable(store_paths.FAILURES), **unreadable(store_paths.ASSIGNMENTS)}
 
     def _do(self, step: SupervisorStep, moment: float, now: float) -> None:
-        """Do one step. What goes wrong with it must not keep the others from being done."""
+        """Carry out one step. Its errors must not prevent the others."""
         try:
             match step:
                 case Start():
@@ -279,7 +279,7 @@ class Supervisor:
             said = str(error) if isinstance(error, PenstockError | OSError) else cause_of(error)
             _log.error("start failed", job=assignment.job, role=start.role, reason=said)
             del self._not_before[place]
-            # From here on it is like a process that has died: counted, and tried again after a back-off.
+            # It is treated like a process that has died: counted, and restarted after a back-off.
             self._unstarted[place] = _unstarted(start, f"it could not be started: {said}", moment, now)
             self._wake.set()
         else:
@@ -296,26 +296,26 @@ class Supervisor:
         if self._unstarted.get(place) == instance:
             self._unstarted[place] = replace(instance, counted=True)
         else:
-            # Whatever is left of it must not meet its successor.
+            # No descendant of it may run beside its successor.
             self._instances.kill(instance)
             self._instances.count(instance)
         self._unsaved[instance.replica] = failures
         with suppress(DisconnectedError):
             self._save(instance.replica, failures)
             del self._unsaved[instance.replica]
-            # Its session would hold its place until it expires.
+            # Otherwise its session holds its place until it expires.
             with suppress(MissingError):
                 self._store.delete(store_paths.worker(instance.job, instance.revision, instance.attempt))
 
     def _save(self, replica: ReplicaId, failures: Failures) -> None:
         path = f"{store_paths.FAILURES}/{replica}"
-        with suppress(ExistsError):  # Another node was faster: what it wrote is replaced below.
+        with suppress(ExistsError):  # Another node was faster: its document is replaced below.
             self._store.create(path, encode(failures))
             return
         self._store.set(path, encode(failures))
 
     def _tidy(self, seen: Sequence[ObservedProcess]) -> None:
-        """Take back the places of dead workers that were not replaced: nobody else knows so soon."""
+        """Remove the places of dead workers that were not replaced, before their sessions expire."""
         held = {
             (worker.job, worker.revision, worker.attempt)
             for workers in self._documents.workers().values()
@@ -355,12 +355,12 @@ class Supervisor:
             with suppress(ExistsError):
                 self._store.create(path, encode(report), ephemeral=True)
         else:
-            with suppress(MissingError):  # Its session has ended meanwhile: the next step registers anew.
+            with suppress(MissingError):  # The session has ended: the next step registers again.
                 self._store.set(path, encode(report))
         self._reported = moment
 
     def _waiting(self, seen: Sequence[ObservedProcess]) -> list[ObservedProcess]:
-        """Return the executors that have failed and wait to be started again."""
+        """Return the failed executors that wait for their restart."""
         last: dict[tuple[ReplicaId, str], ObservedProcess] = {}
         for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
             if is_executor(instance.role):
@@ -400,7 +400,7 @@ class Supervisor:
         )
 
     def _used(self, instance: ObservedProcess) -> tuple[float, int, int]:
-        """Return the cores and bytes that a process uses, and its pid; nothing if that cannot be told."""
+        """Return the cores and bytes that a process uses, and its pid; zeros if they cannot be measured."""
         try:
             return self._instances.figures(instance)
         except INSTANCE_ERRORS as error:
@@ -413,7 +413,7 @@ def _job_of(step: SupervisorStep) -> str:
 
 
 def _unstarted(start: Start, reason: str, moment: float, now: float) -> ObservedProcess:
-    """Return a start that did not come to a process, as a process that has died at once."""
+    """Return a start that created no process as a process that died at once."""
     assignment = start.assignment
     return ObservedProcess(
         assignment.job,
@@ -432,5 +432,5 @@ def _unstarted(start: Start, reason: str, moment: float, now: float) -> Observed
 
 
 def _followed(seen: Sequence[ObservedProcess], now: float) -> set[ReplicaId]:
-    """Return the replicas with a process here that lives, or died so lately that its place may be left."""
+    """Return the replicas with a living process, or one that died so recently that its place may exist."""
     return {instance.replica for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}
