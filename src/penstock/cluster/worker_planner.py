@@ -177,7 +177,7 @@ class WorkerPlanner:
         A note says what it cannot get.
         """
         spec, assignment = request.spec, request.before
-        assert assignment is not None, "who has no assignment needs a whole one"
+        assert assignment is not None, "a worker without an assignment needs a complete one"
         slots, until, role = slots_of(request, placed), wanted_until(spec), self._worker.role
         # Compared first: of thousands of jobs that are as wanted, a copy of each takes most of the time.
         if (slots, until, role) == (assignment.executors, assignment.settings.until, assignment.membership):

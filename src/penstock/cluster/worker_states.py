@@ -169,12 +169,12 @@ DRIVER_RULES: tuple[Rule[State], ...] = (
     Rule(STANDBY_WAITING, _A.NEW, LIVE_RUNNING, "{assigned}"),
     Rule(STANDBY_RUNNING, _A.CODE_CHANGED, LIVE_RUNNING, "{assigned}", when=(_F.OTHER_CODE,)),
     Rule(STANDBY_RUNNING, _A.TASK_CHANGED, LIVE_RUNNING, "{assigned}", unless=(_F.OTHER_CODE,)),
-    Rule(LIVE_RUNNING, _A.KEEP, LIVE_RUNNING, "what is assigned runs"),
+    Rule(LIVE_RUNNING, _A.KEEP, LIVE_RUNNING, "the assigned process runs"),
     Rule(
         LIVE_WAITING,
         _A.KEEP,
         LIVE_WAITING,
-        "the leader takes the assignment back when it hears of it",
+        "the leader withdraws the assignment when it reads the result",
         when=(_F.LEFT,),
         unless=(_F.OVERDUE,),
     ),
@@ -232,7 +232,7 @@ HANG_RULES: tuple[Rule[Q], ...] = (
         Q.RUNNING,
         _A.KEEP,
         Q.RUNNING,
-        "it gets on with its start or its end",
+        "its start or its stop makes progress",
         unless=(_F.AT_WORK, _F.LATE, _F.SILENT),
     ),
     Rule(
@@ -255,7 +255,7 @@ HANG_RULES: tuple[Rule[Q], ...] = (
 """The rules of each process of a driver, for any P, before those of its place. A KILL here is a death."""
 
 EXECUTOR_RULES: tuple[Rule[Q], ...] = (
-    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "what is assigned runs", when=(_F.WANTED,)),
+    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "the assigned process runs", when=(_F.WANTED,)),
     Rule(
         Q.RUNNING,
         _A.KEEP,

@@ -102,10 +102,20 @@ def _copies(documents: Documents) -> list[tuple[str, str, str, list[MetricSample
         return [({"job": job}, float(getattr(kept[job], field))) for job in sorted(kept)]
 
     return [
-        ("penstock_job_snapshot_bytes", "gauge", "Size of the last whole copy.", each("bytes")),
+        ("penstock_job_snapshot_bytes", "gauge", "Size of the last complete snapshot.", each("bytes")),
         ("penstock_job_snapshot_batch", "gauge", "The last batch in it.", each("batch")),
-        ("penstock_job_snapshot_time_seconds", "gauge", "When it was cut, seconds since 1970.", each("at")),
-        ("penstock_job_snapshot_send_bytes_per_second", "gauge", "Lately sent for copies.", each("rate")),
+        (
+            "penstock_job_snapshot_time_seconds",
+            "gauge",
+            "When it was taken, seconds since 1970.",
+            each("at"),
+        ),
+        (
+            "penstock_job_snapshot_send_bytes_per_second",
+            "gauge",
+            "Recently sent for them.",
+            each("rate"),
+        ),
     ]
 
 
@@ -141,12 +151,12 @@ def _replicas(documents: Documents) -> list[tuple[str, str, str, list[MetricSamp
         if replica["differed"] is not None
     ]
     return [
-        ("penstock_job_replicas_wanted", "gauge", "Replicas that a job is to have.", wanted),
+        ("penstock_job_replicas_wanted", "gauge", "Replicas that a job should have.", wanted),
         ("penstock_job_replicas_running", "gauge", "Replicas that run.", running),
         (
             "penstock_job_replicas_in_step",
             "gauge",
-            "Replicas that could carry it on alone, or stand by.",
+            "Replicas that are in step, or ready as the standby.",
             in_step,
         ),
         ("penstock_job_replica_batch", "gauge", "The last batch of a replica.", each("batch")),
@@ -154,7 +164,7 @@ def _replicas(documents: Documents) -> list[tuple[str, str, str, list[MetricSamp
         (
             "penstock_job_replica_difference_time_seconds",
             "gauge",
-            "When its result was last another one, seconds since 1970.",
+            "When its result last differed, seconds since 1970.",
             differed,
         ),
     ]
@@ -182,9 +192,14 @@ def _progress(documents: Documents) -> list[tuple[str, str, str, list[MetricSamp
         family("records_in_total", "counter", "Records read", "records_in"),
         family("records_out_total", "counter", "Records written", "records_out"),
         family("records_discarded_total", "counter", "Records past the limit of a loop", "discarded"),
-        family("records_late_total", "counter", "Records behind all their windows", "late"),
-        family("records_failed_total", "counter", "Records that user code raised for", "errors"),
+        family("records_late_total", "counter", "Records too late for all their windows", "late"),
+        family("records_failed_total", "counter", "Records that user code failed for", "errors"),
         ("penstock_job_lag_records", "gauge", "Records that wait in the sources.", each("lag")),
         ("penstock_job_batch_seconds", "gauge", "How long the last batch took.", each("batch_seconds")),
-        ("penstock_job_last_progress_seconds", "gauge", "When it last told, seconds since 1970.", each("at")),
+        (
+            "penstock_job_last_progress_seconds",
+            "gauge",
+            "Its last report, seconds since 1970.",
+            each("at"),
+        ),
     ]

@@ -100,7 +100,7 @@ class ClusterQueries:
         found = {name: self._summary(spec) for name, spec in self._documents.jobs().items()}
         for name, reason in self._documents.unreadable(store_paths.JOBS).items():
             unknown = self._summary(JobSpec(name, "", "", generation=0))
-            found[name] = {**unknown, "reason": f"what is wanted of it cannot be read: {reason}"}
+            found[name] = {**unknown, "reason": f"its specification cannot be read: {reason}"}
         return [found[name] for name in sorted(found)]
 
     def _summary(self, spec: JobSpec) -> dict[str, Any]:

@@ -61,7 +61,7 @@ T = TypeVar("T")
 _TRIES = 5
 """How many times a command is tried when other writes come in between."""
 
-_KEPT = {"shared": "where all nodes share it", "node": "with its node"}
+_KEPT = {"shared": "in the shared storage", "node": "on its node"}
 
 
 class Bundles(Protocol):
@@ -138,7 +138,7 @@ class ClusterService(ClusterQueries):
             location = known.settings.data_location
             if location != settings.data_location:
                 raise RefusedError(
-                    f"what job {name!r} has done is kept {_KEPT[location]}: submit it with --data-location "
+                    f"the data of job {name!r} is kept {_KEPT[location]}: submit it with --data-location "
                     f"{location}, or from scratch (--fresh)"
                 )
         given_out = last_revision(self._documents, name)

@@ -145,7 +145,7 @@ class FolderInstances:
                 if folder.name not in self._left_alone:
                     self._left_alone.add(folder.name)
                     _log.error(
-                        "a process cannot be looked at: its folder is left alone",
+                        "the folder of a process cannot be read and is left alone",
                         folder=str(folder),
                         reason=cause_of(error),
                     )
@@ -442,7 +442,7 @@ def _check_job(member: str) -> None:
     replica = ReplicaId.find(member)
     fault = name_fault(replica.job) if replica is not None else repr(member)
     if fault is not None:
-        raise RefusedStartError(f"there can be no job of such a name: {fault}")
+        raise RefusedStartError(f"no job can have this name: {fault}")
 
 
 def _signal_name(number: int) -> str:

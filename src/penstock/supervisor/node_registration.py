@@ -130,7 +130,7 @@ class NodeRegistration:
         """Wait for the session of another supervisor to end. Raises NameTakenError when it does not."""
         if self._other is None or self._other[0] != known.owner:
             self._other = (known.owner, moment)
-            _log.warning("the name is registered: waits for that session to end", node=self._info.name)
+            _log.warning("another session has the name: waiting for its end", node=self._info.name)
         if moment - self._other[1] < self._predecessor:
             return
         try:
@@ -139,8 +139,8 @@ class NodeRegistration:
         except DocumentError:
             where = ""
         raise NameTakenError(
-            f"another supervisor of node {self._info.name!r} runs{where}, and no two can have one name: give"
-            " this one another with --name, or stop the other one first"
+            f"another supervisor of node {self._info.name!r} runs{where}, and names must be unique: choose"
+            " another name with --name, or stop the other supervisor first"
         )
 
     def leave(self) -> None:

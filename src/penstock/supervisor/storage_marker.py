@@ -48,7 +48,7 @@ def _read(path: Path) -> str | None:
     except (ValueError, KeyError, TypeError):
         pass
     raise ForeignStorageError(
-        f"{path} does not say to which cluster the storage belongs: put it back from a copy, or remove it if"
+        f"{path} does not say which cluster the storage belongs to: restore it from a copy, or remove it if"
         " no other cluster uses the storage"
     )
 
