@@ -113,7 +113,7 @@ def _copies(documents: Documents) -> list[tuple[str, str, str, list[MetricSample
         (
             "penstock_job_snapshot_send_bytes_per_second",
             "gauge",
-            "Recently sent for them.",
+            "Recent rate of backups.",
             each("rate"),
         ),
     ]
