@@ -289,14 +289,14 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
     replicated = is_replicated(spec)
     if not replicated and not spec.settings.resources.executors:
         return ()  # Most jobs: it has its node, or is PENDING.
-    members = replica_specs(spec)
+    replicas = replica_specs(spec)
     parts = []
-    for member in members:
-        assignment = actual.assignments.get(member.id)
-        title = member.id.title
-        whose = f" of {title}" if len(members) > 1 else ""
+    for replica in replicas:
+        assignment = actual.assignments.get(replica.id)
+        title = replica.id.title
+        whose = f" of {title}" if len(replicas) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
-            parts += [title] if len(members) > 1 else []
+            parts += [title] if len(replicas) > 1 else []
             continue
         there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
         count = spec.settings.resources.executors - len(there)

@@ -48,7 +48,7 @@ class DocumentCache:
         self._folders: dict[str, dict[Any, Any]] = {}
         self._stale: dict[str, set[str]] = {}
         """By folder that is known, the names below it that must be read again."""
-        self._members: dict[str, tuple[Mapping[ReplicaId, object], Mapping[str, tuple[ReplicaId, ...]]]] = {}
+        self._by_job: dict[str, tuple[Mapping[ReplicaId, object], Mapping[str, tuple[ReplicaId, ...]]]] = {}
 
     def folder(self, root: str, read: Callable[[str], T | None]) -> dict[str, T]:
         """Return the documents right below a path, by name."""
@@ -72,14 +72,14 @@ class DocumentCache:
 
         return self._updated(root, group, are_same)
 
-    def members(
+    def replicas_by_job(
         self, root: str, documents: Mapping[ReplicaId, object]
     ) -> Mapping[str, tuple[ReplicaId, ...]]:
         """Return the replicas that documents of a folder are about, sorted, by job."""
         with self._lock:
-            known = self._members.get(root)
+            known = self._by_job.get(root)
             if known is None or known[0] is not documents:
-                known = self._members[root] = (documents, by_job(documents))
+                known = self._by_job[root] = (documents, by_job(documents))
             return known[1]
 
     def _updated(

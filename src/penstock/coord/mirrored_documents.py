@@ -167,9 +167,11 @@ class Documents:
         self._reported.update(self.all(NodeReport, store_paths.REPORTS), self.workers())
         return self._reported
 
-    def members(self, root: str, documents: Mapping[ReplicaId, object], job: str) -> tuple[ReplicaId, ...]:
+    def replicas_in(
+        self, root: str, documents: Mapping[ReplicaId, object], job: str
+    ) -> tuple[ReplicaId, ...]:
         """Return the replicas of a job that documents below a root are about, sorted."""
-        return self._cache.members(root, documents).get(job, ())
+        return self._cache.replicas_by_job(root, documents).get(job, ())
 
     def assignments(self) -> dict[ReplicaId, Assignment]:
         """Return all assignments."""

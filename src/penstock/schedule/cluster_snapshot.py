@@ -29,7 +29,7 @@ def task_id(job: str | ReplicaId, role: str) -> str:
     return f"{job}/{role}"
 
 
-def replica_of(task: Task) -> ReplicaId | None:
+def replica_of_task(task: Task) -> ReplicaId | None:
     """Return the replica that a task belongs to; None for one of a document that has no such name.
 
     The model of placement, also used for other clusters than those of Penstock, has plain names.

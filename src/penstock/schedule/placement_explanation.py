@@ -9,7 +9,7 @@ from typing import Any
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.decisions.replica_set import ReplicaSpec, nodes_of_other_replicas, replica_specs
-from penstock.schedule.cluster_snapshot import replica_of, standing_snapshot, tasks_of
+from penstock.schedule.cluster_snapshot import replica_of_task, standing_snapshot, tasks_of
 from penstock.schedule.placement_constraints import current_placement, usages
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Weights, cost
 from penstock.schedule.placement_decision import Rejections
@@ -30,7 +30,7 @@ def explain_placement(
     snapshot = standing_snapshot((), actual)
     own = [task for replica in replica_specs(spec) for task in _own_tasks(replica, actual)]
     others = tuple(
-        task for task in snapshot.tasks if (replica := replica_of(task)) is None or replica.job != job
+        task for task in snapshot.tasks if (replica := replica_of_task(task)) is None or replica.job != job
     )
     snapshot = replace(snapshot, tasks=(*others, *own))
     matrix = current_placement(snapshot)

@@ -18,7 +18,7 @@ from penstock.replicas.decisions.replica_set import (
     nodes_of_other_replicas,
     replica_count,
 )
-from penstock.schedule.cluster_snapshot import driver_task, replica_of
+from penstock.schedule.cluster_snapshot import driver_task, replica_of_task
 from penstock.schedule.placement_constraints import allowed_nodes, current_placement, obstacle, usages
 from penstock.schedule.placement_model import ClusterSnapshot, Node
 
@@ -78,7 +78,7 @@ def _of_others(
     standing = {
         task.current
         for task in snapshot.tasks
-        if task.current and (one := replica_of(task)) and is_other_replica(one, own)
+        if task.current and (one := replica_of_task(task)) and is_other_replica(one, own)
     }
     before = {other.id: other.before for other in requests if other.before is not None}
     return nodes_of_other_replicas(own, before) | standing

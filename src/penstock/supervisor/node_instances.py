@@ -437,10 +437,10 @@ class FolderInstances:
                     self._remove(self.folder(instance))
 
 
-def _check_job(member: str) -> None:
+def _check_job(name: str) -> None:
     """Refuse a name from the store that, used in a path, could lead out of its folder."""
-    replica = ReplicaId.find(member)
-    fault = name_fault(replica.job) if replica is not None else repr(member)
+    replica = ReplicaId.find(name)
+    fault = name_fault(replica.job) if replica is not None else repr(name)
     if fault is not None:
         raise RefusedStartError(f"no job can have this name: {fault}")
 

@@ -21,12 +21,12 @@ def is_replicated(spec: JobSpec) -> bool:
 
 
 def has_warm_standby(spec: JobSpec) -> bool:
-    """Whether one member runs and another one waits."""
+    """Return whether one replica runs and another one waits as a warm standby."""
     return spec.settings.replicas.k == 0 and spec.settings.replicas.warm_standby
 
 
 def replica_count(spec: JobSpec) -> int:
-    """Return how many members a job is to have.
+    """Return how many replicas a job should have.
 
     >>> from penstock.job_settings import JobSettings, Replicas
     >>> given = Replicas(), Replicas(k=2), Replicas(warm_standby=True)

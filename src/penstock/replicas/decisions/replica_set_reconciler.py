@@ -77,8 +77,8 @@ class ReplicaSetReconciler:
         self._context = context
         self._state = state
         # That the code before is given up is decided for all of them.
-        members = replica_specs(spec if spec.before is None else replace(spec, before=None))
-        self._replicas = [replica_of(member, state, context.now, context.rules) for member in members]
+        replicas = replica_specs(spec if spec.before is None else replace(spec, before=None))
+        self._replicas = [replica_of(one, state, context.now, context.rules) for one in replicas]
         self._before = state.statuses.get(spec.name)
         self._assigned = {one: state.assignments[one] for one in state.assigned.get(spec.name, ())}
         numbers = [assignment.revision for assignment in self._assigned.values()]

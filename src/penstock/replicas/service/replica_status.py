@@ -35,8 +35,8 @@ def leading_worker(documents: Documents, job: str) -> WorkerInfo | None:
     The first and not the fastest: figures that jump from one to another and back look like restarts.
     """
     workers = documents.workers()
-    members = documents.members(store_paths.WORKERS, workers, job)
-    found = [worker for member in members if (worker := newest(workers[member]))]
+    own = documents.replicas_in(store_paths.WORKERS, workers, job)
+    found = [worker for replica in own if (worker := newest(workers[replica]))]
     return max(found, key=_rank, default=None)
 
 
@@ -47,23 +47,23 @@ def _rank(worker: WorkerInfo) -> tuple[bool, bool, int]:
 
 def workers_of(documents: Documents, job: str) -> list[WorkerInfo]:
     """Return the workers of all replicas of a job, those of the first one first."""
-    by_member = documents.workers()
-    own = documents.members(store_paths.WORKERS, by_member, job)
-    return [documents.shown(worker) for member in own for worker in by_member[member]]
+    by_replica = documents.workers()
+    own = documents.replicas_in(store_paths.WORKERS, by_replica, job)
+    return [documents.shown(worker) for replica in own for worker in by_replica[replica]]
 
 
 def last_revision(documents: Documents, job: str) -> int:
     """Return the largest revision that any replica of a job was ever given. All of them count together."""
     status = documents.one(JobStatus, f"{store_paths.STATUS}/{job}")
     assignments = documents.assignments()
-    own = documents.members(store_paths.ASSIGNMENTS, assignments, job)
-    return max([status.revision if status else 0, *(assignments[member].revision for member in own)])
+    own = documents.replicas_in(store_paths.ASSIGNMENTS, assignments, job)
+    return max([status.revision if status else 0, *(assignments[replica].revision for replica in own)])
 
 
 def job_failure_count(documents: Documents, spec: JobSpec) -> int:
     """Return how often the workers of all replicas of a job have died."""
-    members = documents.members(store_paths.FAILURES, documents.failures(), spec.name)
-    return sum(replica_failure_count(documents, spec, member) for member in members)
+    own = documents.replicas_in(store_paths.FAILURES, documents.failures(), spec.name)
+    return sum(replica_failure_count(documents, spec, replica) for replica in own)
 
 
 def replica_failure_count(documents: Documents, spec: JobSpec, replica: ReplicaId) -> int:
@@ -82,7 +82,7 @@ def result_of(documents: Documents, spec: JobSpec, status: JobStatus) -> Result 
         return of_first_replica(
             results, spec.name
         )  # One that is wanted no more has ended, and the job has not.
-    own = [results[member] for member in documents.members(store_paths.RESULTS, results, spec.name)]
+    own = [results[replica] for replica in documents.replicas_in(store_paths.RESULTS, results, spec.name)]
     todays = [result for result in own if is_current_revision(spec, result.revision)]
     last = max(todays, key=lambda result: (result.outcome == _DRAINED, result.at), default=None)
     return last or of_first_replica(results, spec.name)
@@ -92,8 +92,8 @@ def replicas_of(documents: Documents, spec: JobSpec) -> list[dict[str, Any]]:
     """Return each replica of a job: those that are wanted, and those that have not gone yet."""
     assigned, workers = documents.assignments(), documents.workers()
     known = (
-        *documents.members(store_paths.ASSIGNMENTS, assigned, spec.name),
-        *documents.members(store_paths.WORKERS, workers, spec.name),
+        *documents.replicas_in(store_paths.ASSIGNMENTS, assigned, spec.name),
+        *documents.replicas_in(store_paths.WORKERS, workers, spec.name),
     )
     there = {replica.index for replica in known}
     wanted = set(range(replica_count(spec))) if is_replicated(spec) else set()
