@@ -61,7 +61,7 @@ T = TypeVar("T")
 _TRIES = 5
 """How many times a command is tried when other writes come in between."""
 
-_KEPT = {"shared": "in the shared storage", "node": "on its node"}
+_KEPT = {"shared": "in the shared storage", "node": "with its node"}
 
 
 class Bundles(Protocol):
