@@ -22,22 +22,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import (
-    Assignment,
-    JobSpec,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    NodeReport,
-    Progress,
-    ReplicaAssignment,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec, JobStatus
 from penstock.cluster.leader_actions import SetStatus
+from penstock.cluster.node_documents import MasterInfo, NodeInfo, NodeReport
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Progress, WorkerFigures, WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Store, StoredNode, Watcher
 from penstock.daemon import step_loop, store_link
@@ -326,17 +318,17 @@ def replicated(nodes: int, members: int) -> float:
     now = time.time()
     names = [f"n{number:04d}" for number in range(nodes)]
     specs: dict[str, JobSpec] = {}
-    assignments: dict[str, Assignment] = {}
-    workers: dict[str, tuple[WorkerInfo, ...]] = {}
+    assignments: dict[ReplicaId, Assignment] = {}
+    workers: dict[ReplicaId, tuple[WorkerInfo, ...]] = {}
     for number in range(members // 2):
         job = f"job{number:05d}"
         settings = JobSettings(replicas=Replicas(k=1))
         specs[job] = JobSpec(job, BUNDLE, "job.py", settings=settings, agreed=True, structure=STRUCTURE)
         for replica in range(2):
-            name = str(ReplicaId(job, replica))
+            id, name = ReplicaId(job, replica), str(ReplicaId(job, replica))
             node = names[(number * 2 + replica) % nodes]
-            assignments[name] = _assignment(name, node, now, ReplicaAssignment(replica))
-            workers[name] = (_replica(name, node, now),)
+            assignments[id] = _assignment(name, node, now, ReplicaAssignment(replica))
+            workers[id] = (_replica(name, node, now),)
     infos = {name: NodeInfo(name, "", 16, 64 << 30) for name in names}
     actual = ClusterState(nodes=infos, assignments=assignments, workers=workers)
     placer = JobPlacer()
@@ -348,7 +340,7 @@ def replicated(nodes: int, members: int) -> float:
 
 
 def _replica(name: str, node: str, now: float) -> WorkerInfo:
-    from penstock.cluster.documents import ReplicaReport
+    from penstock.cluster.worker_documents import ReplicaReport
 
     return WorkerInfo(name, 1, 1, node, 1, "running", now, joined=ReplicaReport(100, 100, 0))
 

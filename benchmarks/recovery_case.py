@@ -23,8 +23,9 @@ from penstock.backups.snapshots.snapshot_restore import restored
 from penstock.bundles.bundle_packer import pack
 from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import BundleStore
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus, RestoreSource
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, NodeInfo, RestoreSource
+from penstock.cluster.node_documents import NodeInfo
 from penstock.coord import store_paths
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.coord.zookeeper_store import ZooKeeperStore

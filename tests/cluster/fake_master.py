@@ -15,19 +15,9 @@ from penstock.cluster.client_requests import (
     RefusedError,
     Submission,
 )
-from penstock.cluster.documents import (
-    Alarm,
-    BundleInfo,
-    Difference,
-    JobSpec,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    NodeReport,
-    Progress,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, BundleInfo, JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Difference, Progress, WorkerFigures, WorkerInfo
 from penstock.keyring import signing_key
 from penstock.replicas.service.requested_replication import change_settings
 from support.settings import make_assignment, replace

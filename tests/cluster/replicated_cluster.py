@@ -9,13 +9,11 @@ from without_code import AnyBundle
 
 from penstock.cluster.client_requests import Submission
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
+from penstock.cluster.worker_documents import (
     Difference,
     Failures,
-    JobSpec,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
     Progress,
     ReplicaReport,
     Result,

@@ -8,18 +8,13 @@ from __future__ import annotations
 
 from random import Random
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes
-from penstock.cluster.documents import (
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Failures,
-    JobSpec,
-    NodeInfo,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import is_replicated
 from penstock.replicas.replica_id import ReplicaId
@@ -100,10 +95,12 @@ class SteadyCluster:
                     f"  {assignment.job} r{assignment.revision} on {assignment.node} "
                     f"{[slot.node for slot in assignment.executors]} {assignment.restore}: {reason}"
                 )
-                self.actual = replace(actual, assignments={**actual.assignments, assignment.job: assignment})
-            case Unassign(job, reason):
-                self.told.append(f"  {job} is unassigned: {reason}")
-                left = {name: one for name, one in actual.assignments.items() if name != job}
+                self.actual = replace(
+                    actual, assignments={**actual.assignments, assignment.replica: assignment}
+                )
+            case Unassign(replica, reason):
+                self.told.append(f"  {replica} is unassigned: {reason}")
+                left = {one: found for one, found in actual.assignments.items() if one != replica}
                 self.actual = replace(actual, assignments=left)
             case SetStatus(job, status):
                 self.told.append(f"  {job} is {status.phase}: {status.reason}")
@@ -265,17 +262,17 @@ class SteadyCluster:
 
     def _workers_run(self) -> None:
         """Have the workers of all assignments do as they are told."""
-        workers: dict[str, tuple[WorkerInfo, ...]] = {}
-        for name, assignment in sorted(self.actual.assignments.items()):
+        workers: dict[ReplicaId, tuple[WorkerInfo, ...]] = {}
+        for replica, assignment in self._sorted_assignments():
             if assignment.node in self.actual.nodes and self.random.random() < 0.8:
                 runs = assignment.membership is None or assignment.membership.runs
                 phase = self.random.choice(("starting", "ready", "running", "running"))
                 phase = phase if runs else "ready"
-                workers[name] = (
-                    WorkerInfo(name, assignment.revision, 1, assignment.node, 1, phase, self.now),
+                workers[replica] = (
+                    WorkerInfo(str(replica), assignment.revision, 1, assignment.node, 1, phase, self.now),
                 )
             else:
-                workers[name] = self.actual.workers.get(name, ())
+                workers[replica] = self.actual.workers.get(replica, ())
         self.actual = replace(self.actual, workers=workers)
 
     def _workers_die(self) -> None:
@@ -284,7 +281,8 @@ class SteadyCluster:
 
     def _keep(self) -> None:
         """Have a report of where data is come in, perhaps late and of an older revision."""
-        for name, assignment in sorted(self.actual.assignments.items()):
+        for replica, assignment in self._sorted_assignments():
+            name = str(replica)
             if assignment.settings.data_location != "node" or self.random.random() < 0.4:
                 continue
             origin = self.random.choice((assignment.node, self.random.choice(sorted(self.all_nodes))))
@@ -302,12 +300,18 @@ class SteadyCluster:
                 location = BackupLocation(name, store or origin, "", redeploy)
                 self.actual = replace(self.actual, locations={**self.actual.locations, name: location})
 
+    def _sorted_assignments(self) -> list[tuple[ReplicaId, Assignment]]:
+        """Return what is assigned in the order that seeds were found with, that of texts."""
+        return sorted(self.actual.assignments.items(), key=lambda item: str(item[0]))
+
     def _fail(self) -> None:
-        for name, assignment in sorted(self.actual.assignments.items()):
+        for replica, assignment in self._sorted_assignments():
             if self.random.random() < 0.5:
                 count = self.random.choice((1, 3, 3, 4))
-                found = Failures(name, assignment.revision, count, "it died", assignment.node, self.now)
-                self.actual = replace(self.actual, failures={**self.actual.failures, name: found})
+                found = Failures(
+                    str(replica), assignment.revision, count, "it died", assignment.node, self.now
+                )
+                self.actual = replace(self.actual, failures={**self.actual.failures, replica: found})
 
     def _pass_time(self) -> None:
         self.now += self.random.choice((1.0, 5.0, 100.0))
@@ -315,6 +319,5 @@ class SteadyCluster:
 
 def assigned_to(cluster: SteadyCluster, job: str) -> list[Assignment]:
     """Return what is assigned of a job and its replicas."""
-    return [
-        one for name, one in sorted(cluster.actual.assignments.items()) if ReplicaId.parse(name).job == job
-    ]
+    assignments = cluster.actual.assignments
+    return [assignments[replica] for replica in sorted(assignments) if replica.job == job]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 
 
 class AnyBundle:

@@ -20,7 +20,7 @@ from typing import Any
 from uuid import uuid4
 
 import penstock as ps
-from penstock.cluster.documents import Assignment, ReplicaAssignment
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.driver.job_start import start_job
 from penstock.engine.storage.job_folder import Claim, take_over

@@ -19,14 +19,10 @@ from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.bundles.bundle_packer import pack
 from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import BundleStore
+from penstock.cluster.assignment_documents import BackupLocation, BackupStatus, RestoreSource
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    BackupLocation,
-    BackupStatus,
-    NodeInfo,
-    RestoreSource,
-    WorkerInfo,
-)
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.daemon.worker_folder import WorkerExit, read_exit

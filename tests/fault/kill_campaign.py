@@ -33,7 +33,7 @@ from kill_expectation import ROUNDS, Expectation
 from killing import read
 from unpacked_code import unpack_code
 
-from penstock.cluster.documents import ReplicaAssignment
+from penstock.cluster.assignment_documents import ReplicaAssignment
 from penstock.daemon.worker_folder import LOG_FILE, OUTPUT_FILE, WorkerConfig
 from penstock.engine.storage.job_folder import current_claim
 from penstock.engine.storage.ledger import Ledger

@@ -14,8 +14,9 @@ import pytest
 from clusters import UNHURRIED, Cluster, Feeder, check_exact, running_cluster, wait_for_outputs
 from worker_lab import check_nothing_is_open, check_on_no_command_line, java_of
 
+from penstock.cluster.assignment_documents import ExecutorSlot
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.zookeeper_store import ZooKeeperStore
 from penstock.spark.spark_settings import NO_SECRET

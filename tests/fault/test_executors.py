@@ -18,7 +18,7 @@ from worker_lab import (
     tree_of,
 )
 
-from penstock.cluster.documents import ExecutorSlot
+from penstock.cluster.assignment_documents import ExecutorSlot
 from penstock.daemon.worker_folder import EXIT_ENDED, read_exit
 from penstock.java_runtime import find_java, spark_jars
 from penstock.spark.spark_settings import NO_SECRET

@@ -11,7 +11,7 @@ import pytest
 from clusters import JOB, running_cluster
 from kept_lab import NAME, Feeder, KeptLab, check_exact, documents_of, inputs, running_lab
 
-from penstock.cluster.documents import RestoreSource
+from penstock.cluster.assignment_documents import RestoreSource
 from support.engines import EITHER
 from support.waiting import eventually
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from worker_lab import JOB, Lab, kill_tree, running_zookeeper
 
-from penstock.cluster.documents import Assignment, Difference, ReplicaAssignment, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
+from penstock.cluster.worker_documents import Difference, ReplicaReport
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.daemon.worker_folder import EXIT_ENDED
 from penstock.replicas.agreement.agreement_folder import AgreementFolder

@@ -21,8 +21,9 @@ from killing import read
 from unpacked_code import unpack_code
 
 import penstock
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, ExecutorSlot, Result, WorkerInfo
+from penstock.cluster.worker_documents import Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.coord.zookeeper_store import ZooKeeperStore

@@ -18,7 +18,7 @@ from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import CHUNK, MOST_STORED, BundleStore
 from penstock.bundles.unpacked_bundle import unpack
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.coord.coordination_store import Check, ConflictError
 from penstock.coord.embedded_zookeeper import EmbeddedZooKeeper
 from penstock.coord.store_paths import BUNDLES, EPOCH, NODES

@@ -18,7 +18,7 @@ from fake_master import FakeMaster
 from typer.testing import CliRunner, Result
 
 from penstock.cli.main import command_line
-from penstock.cluster.documents import JobStatus
+from penstock.cluster.job_documents import JobStatus
 from penstock.web.master_api import make_master_api
 from support.waiting import eventually
 

@@ -24,7 +24,8 @@ from penstock.bundles.bundle_packer import pack
 from penstock.bundles.bundle_signature import sha256_of, sign
 from penstock.bundles.bundle_store import BundleStore
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import Alarm, MasterInfo, NodeInfo
+from penstock.cluster.job_documents import Alarm
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.keyring import signing_key
 from penstock.master.bundle_intake import BundleIntake

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
 from penstock.job_settings import Resources
 from penstock.master.strategy_runner import StrategyAnswers, StrategyChooser
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.placement_strategies import UnknownStrategyError
 from support.settings import make_spec
@@ -84,7 +86,7 @@ class Place:
         deadline = time.monotonic() + 2 * PATIENT
         while True:
             began = time.monotonic()
-            found = self.placer.place([PlacementRequest(_spec(strategy))], ACTUAL)["job"]
+            found = self.placer.place([PlacementRequest(_spec(strategy))], ACTUAL)[ReplicaId("job")]
             assert time.monotonic() - began < SHORT - 1.0, "the master waited for the user's code"
             if not found.waits:
                 return found
@@ -119,8 +121,8 @@ def test_others_are_placed_while_one_thinks(folder: Path) -> None:
     requests = [PlacementRequest(_spec("mine:Loops", "slow")), PlacementRequest(_spec("", "quick"))]
     place = Place(folder, SHORT)
     found = place.placer.place(requests, ACTUAL)
-    assert found["slow"].waits
-    assert found["quick"].node is not None
+    assert found[ReplicaId("slow")].waits
+    assert found[ReplicaId("quick")].node is not None
     assert place.woken.wait(2 * PATIENT), "the process of the slow one is ended when its time is over"
 
 

@@ -50,5 +50,6 @@ def test_what_has_no_text_form_is_no_identity(job: str, index: int) -> None:
 
 def test_replicas_are_in_the_order_of_jobs_and_then_of_numbers() -> None:
     names = ["count", "count~1", "count~2", "count~10", "count-a"]
-    assert [str(replica) for replica in sorted(map(ReplicaId.parse, sorted(names)))] == names
-    assert by_job(sorted(names)) == {"count": tuple(names[:4]), "count-a": ("count-a",)}
+    replicas = [ReplicaId.parse(name) for name in names]
+    assert sorted(map(ReplicaId.parse, sorted(names))) == replicas
+    assert by_job(reversed(replicas)) == {"count": tuple(replicas[:4]), "count-a": (replicas[4],)}

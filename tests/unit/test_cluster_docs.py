@@ -13,7 +13,14 @@ from starlette.routing import Route
 
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.bundles.blob_store import BlobStore
-from penstock.cluster import alarms, documents, worker_policy
+from penstock.cluster import (
+    alarms,
+    assignment_documents,
+    job_documents,
+    node_documents,
+    worker_documents,
+    worker_policy,
+)
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
 from penstock.cluster.cluster_state import Rules
 from penstock.cluster.worker_states import (
@@ -46,20 +53,21 @@ def test_the_page_on_the_store_has_every_node_and_every_field() -> None:
     assert [root for root in roots if f"`{root}" not in page] == []
     kinds = [
         kind
-        for kind in vars(documents).values()
-        if isinstance(kind, type) and kind.__module__ == documents.__name__
+        for module in (assignment_documents, job_documents, node_documents, worker_documents)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and kind.__module__ == module.__name__
     ]
-    assert len(kinds) > 10
+    assert len(kinds) > 20
     for kind in kinds:
         assert [field.name for field in fields(kind) if f"`{field.name}`" not in page] == [], kind.__name__
 
 
 def test_every_kind_of_alarm_is_explained() -> None:
     page = _page("how-to/handle-failures.md")
-    values = {value for name, value in vars(alarms).items() if name.isupper() and isinstance(value, str)}
-    kinds = [*alarms.ALARM_KINDS, ASSIGNED_TOO_OFTEN]
-    assert set(alarms.ALARM_KINDS) == {value for value in values if re.fullmatch("[a-z]+(-[a-z]+)*", value)}
-    assert [kind for kind in kinds if f"| `{kind}` |" not in page] == []
+    values = [value for name, value in vars(alarms).items() if name.isupper() and isinstance(value, str)]
+    kinds = [value for value in values if re.fullmatch("[a-z]+(-[a-z]+)*", value)]
+    assert len(kinds) > 8
+    assert [kind for kind in (*kinds, ASSIGNED_TOO_OFTEN) if f"| `{kind}` |" not in page] == []
 
 
 def _table(page: str, heading: str) -> list[list[str]]:

@@ -27,7 +27,7 @@ _CASES = {
     "the folder of logs": ("from penstock.log import home", {"penstock.log.log", "penstock.log.segment"}),
     "a client": (
         "import penstock.cli.main, penstock.cli.job_status, penstock.web.master_client",
-        {"rich", "click", "pygments", "penstock.graph", "penstock.log.log", "penstock.cluster.documents"},
+        {"rich", "click", "pygments", "penstock.graph", "penstock.log.log", "penstock.cluster.job_documents"},
     ),
     "a command that changes a job": (
         "import penstock.cli.main, penstock.cli.job_control, penstock.cli.job_submission;"

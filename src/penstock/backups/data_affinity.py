@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, RestoreSource
+from penstock.cluster.job_documents import JobSpec
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def works_on(kept: BackupStatus, actual: ClusterState) -> bool:
     """Return whether a worker is running on the node with a job's data and uses that data."""
     return kept.origin in actual.nodes and any(
         worker.node == kept.origin and worker.revision == kept.revision and worker.phase == "running"
-        for worker in actual.workers.get(kept.job, ())
+        for worker in actual.workers.get(ReplicaId(kept.job), ())
     )
 
 

@@ -10,7 +10,8 @@ from penstock.bundles.bundle_archive import verify
 from penstock.bundles.bundle_manifest import is_sha256
 from penstock.bundles.bundle_signature import BundleAccessError, BundleError, check_signature, sha256_of
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import BundleInfo, NodeInfo
+from penstock.cluster.job_documents import BundleInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.coord.coordination_store import (
     Check,
     ConflictError,

@@ -53,7 +53,7 @@ from penstock.log import home
 from penstock.processes import process_launcher
 from penstock.processes.process_control import OUTPUT, OsProcesses
 from penstock.schedule.placement_strategies import check_strategy_name
-from penstock.supervisor.node_admission import MARKER
+from penstock.supervisor.storage_marker import MARKER
 from penstock.web.master_client import probe_url
 
 _LOOK_SECONDS = 0.2

@@ -71,8 +71,8 @@ def master(
     from penstock import __version__
     from penstock.bundles.bundle_cache import BundleCache
     from penstock.bundles.bundle_store import BundleStore
-    from penstock.cluster.documents import MasterInfo
     from penstock.cluster.job_retention import Retention
+    from penstock.cluster.node_documents import MasterInfo
     from penstock.keyring import signing_key
     from penstock.master.bundle_intake import BundleIntake
     from penstock.master.cluster_service import ClusterService

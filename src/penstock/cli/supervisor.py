@@ -25,7 +25,7 @@ from penstock.cli.command_options import (
 )
 from penstock.cli.daemon_process import check_name, daemon_errors
 from penstock.cli.supervisor_process import SupervisorOptions
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.errors import SettingError
 from penstock.local.cluster_layout import ROOT
 from penstock.local.local_cluster import cluster_folder as own_folder

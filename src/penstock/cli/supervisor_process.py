@@ -21,7 +21,7 @@ from penstock.cli.daemon_process import (
     open_store,
     stop_on_signals,
 )
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.keyring import open_keyring, signing_key
 
 if TYPE_CHECKING:
@@ -62,8 +62,9 @@ def run(
     from penstock.processes.process_control import OsProcesses
     from penstock.supervisor.job_cleanup import JobCleanup
     from penstock.supervisor.machine_load import MachineSampler
-    from penstock.supervisor.node_admission import claim_storage, is_dead, registration_of
     from penstock.supervisor.node_instances import WORKER_MODULE, FolderInstances, NodeSettings
+    from penstock.supervisor.node_registration import is_dead, registration_of
+    from penstock.supervisor.storage_marker import claim_storage
     from penstock.supervisor.supervisor import Supervisor
     from penstock.web.http_server import serve
     from penstock.web.supervisor_api import make_supervisor_api

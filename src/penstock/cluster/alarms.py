@@ -1,8 +1,8 @@
-"""Which alarms exist, when each is raised and when it is cleared by itself.
+"""The alarms: when each is raised, and when it is cleared automatically.
 
 Failed and failing jobs, refused updates, failing executors, lost or unsupervised nodes, degraded or
-differing replicas, missing nodes. The alarms about backed-off assignments and unreadable documents are with
-their subjects. It does not execute actions.
+differing replicas, jobs without a node. The alarms about delayed assignments and unreadable documents are in
+the modules about these. It does not execute actions.
 """
 
 from __future__ import annotations
@@ -10,21 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from penstock.cluster import documents
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.cluster_state import ClusterState, Rules, is_current_revision, needed_nodes
-from penstock.cluster.documents import (
-    ENDING,
-    OVER,
-    PENDING,
-    Alarm,
-    Assignment,
-    Difference,
-    Failures,
-    JobSpec,
-    JobStatus,
-)
 from penstock.cluster.failure_policy import FailurePolicy, describe_failures
+from penstock.cluster.job_documents import ENDED, ENDING, OVER, PENDING, Alarm, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.cluster.worker_documents import Difference, Failures
 from penstock.cluster.worker_supervision import is_executor
 from penstock.replicas.decisions.replica_set import is_replicated, replica_specs
 from penstock.replicas.replica_id import ReplicaId
@@ -40,20 +31,6 @@ REPLICA_FAILING = "replica-failing"
 REPLICAS_DIFFER = "replicas-differ"
 UNREADABLE = "unreadable"
 NO_ROOM = "no-room"
-ALARM_KINDS = (
-    JOB_FAILED,
-    JOB_FAILING,
-    EXECUTOR_FAILING,
-    UPDATE_REFUSED,
-    NODE_LOST,
-    UNSUPERVISED,
-    DEGRADED,
-    REPLICA_FAILING,
-    REPLICAS_DIFFER,
-    UNREADABLE,
-    NO_ROOM,
-)
-"""All kinds but ``assigned-too-often``, which is in ``assignment_backoff``."""
 
 
 def alarm_id(kind: str, subject: str) -> str:
@@ -66,13 +43,13 @@ def alarm_id(kind: str, subject: str) -> str:
 
 
 def job_failed(job: str, reason: str, now: float, revision: int, failures: Failures | None = None) -> Alarm:
-    """A job is not started any more until somebody clears this."""
+    """The alarm about a failed job, which is not started again until the alarm is cleared."""
     evidence = {**(asdict(failures) if failures else {}), "revision": revision}
     return Alarm(alarm_id(JOB_FAILED, job), JOB_FAILED, job, reason, now, evidence)
 
 
 def update_refused(spec: JobSpec, reason: str, now: float, revision: int) -> Alarm:
-    """A job went back to the code before."""
+    """The alarm about an update that was rolled back."""
     code = spec.before
     back_to = [code.bundle, code.entry, code.generation] if code is not None else []
     evidence = {
@@ -85,34 +62,34 @@ def update_refused(spec: JobSpec, reason: str, now: float, revision: int) -> Ala
 
 
 def degraded(job: str, status: JobStatus) -> Alarm:
-    """A job is less safe than it was, for longer than it takes to notice."""
+    """The alarm about a job that has been less safe than before for some time."""
     reason = f"{status.safety}: {status.reason}"
     return Alarm(alarm_id(DEGRADED, job), DEGRADED, job, reason, status.unsafe_since)
 
 
-def replica_failing(job: str, troubles: Mapping[str, str], now: float) -> Alarm:
-    """Replicas of a job do not come up, while others run."""
-    names = sorted(troubles, key=ReplicaId.parse)
-    reason = "; ".join(f"{ReplicaId.parse(name).title}: {troubles[name]}" for name in names)
-    evidence = {"replicas": names}
+def replica_failing(job: str, troubles: Mapping[ReplicaId, str], now: float) -> Alarm:
+    """The alarm about replicas that do not come up while others run."""
+    failing = sorted(troubles)
+    reason = "; ".join(f"{replica.title}: {troubles[replica]}" for replica in failing)
+    evidence = {"replicas": [str(replica) for replica in failing]}
     return Alarm(alarm_id(REPLICA_FAILING, job), REPLICA_FAILING, job, reason, now, evidence)
 
 
-def replicas_differ(job: str, replica: str, found: Difference, now: float) -> Alarm:
-    """Replicas have come to different results. It stays until somebody has looked into it."""
-    odd, first = ReplicaId.parse(replica).title, ReplicaId.parse(found.by).title
+def replicas_differ(job: str, replica: ReplicaId, found: Difference, now: float) -> Alarm:
+    """The alarm about replicas with different results. It stays until it is cleared."""
+    odd, first = replica.title, found.by_replica.title
     reason = (
         f"{odd} got another result than {first} in batch {found.batch} at {found.vertex}; the result of "
         f"{first} is committed, and {odd} was rebuilt: {found.reason}"
     )
-    evidence = {"replica": replica, **asdict(found)}
+    evidence = {"replica": str(replica), **asdict(found)}
     return Alarm(alarm_id(REPLICAS_DIFFER, job), REPLICAS_DIFFER, job, reason, now, evidence)
 
 
 def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> list[Action]:
-    """Raise alarms about the replicas of a job, and take back those that are over.
+    """Raise the alarms about the replicas of a job, and clear those whose condition is over.
 
-    One that is known is raised again only if it is about other replicas: their failures are counted on.
+    A known alarm is raised again only if it is about other replicas: their number of failures changes often.
     """
     now = {alarm.id: alarm for alarm in wanted}
     told: list[Action] = []
@@ -128,20 +105,19 @@ def replica_alarms(job: str, wanted: Iterable[Alarm], actual: ClusterState) -> l
 
 
 def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
-    """Raise alarms for nodes that are gone or left alone, and take them back when they are there again."""
-    alive: dict[str, list[str]] = {}
-    for job in sorted(actual.workers):
-        for worker in actual.workers[job]:
-            alive.setdefault(worker.node, []).append(ReplicaId.parse(job).job)
+    """Raise alarms about lost nodes and lost supervisors, and clear them when the node is back."""
+    alive: dict[str, list[ReplicaId]] = {}
+    for replica, workers in actual.workers.items() if lost else ():
+        for worker in workers:
+            alive.setdefault(worker.node, []).append(replica)
     wanted: dict[str, Alarm] = {}
     for node in sorted(lost):
         since = actual.absent_since[node]
         if node in alive:
-            jobs = ", ".join(sorted(set(alive[node])))
-            reason = f"the supervisor of node {node} is gone; {jobs} runs there unsupervised"
-            alarm = Alarm(
-                alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": alive[node]}
-            )
+            jobs = [replica.job for replica in sorted(alive[node], key=str)]
+            told = ", ".join(sorted(set(jobs)))
+            reason = f"the supervisor of node {node} is gone; {told} runs there unsupervised"
+            alarm = Alarm(alarm_id(UNSUPERVISED, node), UNSUPERVISED, node, reason, since, {"jobs": jobs})
         else:
             had_work = node in needed_nodes(actual.assignments)
             left = "its jobs are placed on other nodes" if had_work else "nothing was assigned to it"
@@ -163,25 +139,25 @@ def node_alarms(actual: ClusterState, lost: frozenset[str]) -> list[Action]:
 
 
 def _ends(alarm: Alarm, actual: ClusterState) -> bool:
-    """Whether an alarm about a node is over. That a node is lost stays known until it is back."""
+    """Return whether an alarm about a node is over. One about a lost node stays until the node is back."""
     if alarm.kind == NODE_LOST:
         return alarm.subject in actual.nodes
     return alarm.kind == UNSUPERVISED
 
 
 def _is_updated(spec: JobSpec, alarm: Alarm) -> bool:
-    """Whether a job whose update was refused runs other code by now than that which it went back to."""
+    """Return whether a job whose update was refused now has other code than it was rolled back to."""
     if spec.submitted > alarm.since:
         return True
     back_to = alarm.evidence.get("back_to")
     if not isinstance(back_to, list) or not back_to or spec.before is not None:
         return False
-    # An update of parameters alone has another generation; alarms of older versions do not have that.
+    # An update of parameters alone changes the generation, which alarms of older versions lack.
     return back_to != [spec.bundle, spec.entry, spec.generation][: len(back_to)]
 
 
 def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[Action]:
-    """Take back what was said of a job that has been submitted anew, updated well, or is wanted no more."""
+    """Clear alarms about jobs that were resubmitted, were updated successfully, or no longer exist."""
     found: list[Action] = []
     for id, alarm in sorted(actual.alarms.items()):
         if alarm.subject in actual.unreadable:
@@ -194,9 +170,9 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
         if alarm.kind != JOB_FAILED:
             continue
         status = actual.statuses.get(alarm.subject)
-        if spec is not None and status is not None and status.chances and status.phase != documents.ENDED:
-            continue  # It was started again by itself, and has not run well yet.
-        # An alarm of another version may not say of which revision it is: it stays until it is cleared.
+        if spec is not None and status is not None and status.chances and status.phase != ENDED:
+            continue  # It was restarted automatically, and has not run well yet.
+        # An alarm of another version may lack the revision: it stays until it is cleared by hand.
         revision = alarm.evidence.get("revision")
         if spec is None or (isinstance(revision, int) and not is_current_revision(spec, revision)):
             found.append(Clear(id, "the job was restarted" if spec else "the job no longer exists"))
@@ -206,18 +182,19 @@ def stale_alarms(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[A
 def failing_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
 ) -> list[Action]:
-    """Tell of jobs whose worker keeps failing and is started again. Replicas have alarms of their own."""
+    """Raise alarms about jobs whose worker keeps failing. Replicas have alarms of their own."""
     wanted: dict[str, Alarm] = {}
     for name in sorted(desired):
-        spec, failures = desired[name], actual.failures.get(name)
+        spec, replica = desired[name], desired[name].first_replica
+        failures = actual.failures.get(replica)
         if failures is None or is_replicated(spec) or _is_over(name, actual):
             continue
-        workers, assignment = actual.workers.get(name, ()), actual.assignments.get(name)
+        workers, assignment = actual.workers.get(replica, ()), actual.assignments.get(replica)
         carried_on = any(one.phase == "running" and one.revision < failures.revision for one in workers)
-        # What is wanted otherwise now may be assigned still, because no node can take it as it is wanted.
+        # An older request may still be assigned, because no node has room for the current one.
         is_assigned = assignment is not None and assignment.revision == failures.revision
         if policy.gives_up(failures) and not carried_on:
-            continue  # The job fails, or waits for room: alarms of their own.
+            continue  # The job fails or waits for room, which have alarms of their own.
         if (is_assigned or is_current_revision(spec, failures.revision)) and policy.alarms(failures, now):
             id = alarm_id(JOB_FAILING, name)
             wanted[id] = Alarm(id, JOB_FAILING, name, describe_failures(failures), now, asdict(failures))
@@ -227,11 +204,11 @@ def failing_alarms(
 def executor_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, policy: FailurePolicy
 ) -> list[Action]:
-    """Tell of executors that keep failing; how often is in the reports of their nodes."""
+    """Raise alarms about executors that keep failing, counted by the reports of their nodes."""
     found: dict[str, list[str]] = {}
     for node in sorted(actual.reports):
         for figures in actual.reports[node].workers:
-            job = ReplicaId.parse(figures.job).job
+            job = figures.replica.job
             failing = is_executor(figures.role) and figures.failures >= policy.alarm_after
             if failing and job in desired and not _is_over(job, actual):
                 why = f": {figures.reason}" if figures.reason else ""
@@ -251,9 +228,9 @@ def _is_over(job: str, actual: ClusterState) -> bool:
 
 
 def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> list[Action]:
-    """Raise alarms of a kind that are not known, and take back those that are over.
+    """Raise the alarms of a kind that are new, and clear those whose condition is over.
 
-    One that is known is not written again with each failure.
+    A known alarm is not written again with each failure.
     """
     raised: list[Action] = [Raise(alarm) for id, alarm in wanted.items() if id not in actual.alarms]
     over = [id for id, alarm in sorted(actual.alarms.items()) if alarm.kind == kind and id not in wanted]
@@ -261,7 +238,7 @@ def _changes(kind: str, wanted: Mapping[str, Alarm], actual: ClusterState) -> li
 
 
 def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, tuple[str, ...]]:
-    """Return what has no node of each job that lacks one: ``driver``, replicas, numbers of executors."""
+    """Return the parts of each job that have no node: ``driver``, replicas, numbers of executors."""
     found: dict[str, tuple[str, ...]] = {}
     for name in sorted(desired.keys() - actual.unreadable.keys()):
         parts = _parts(desired[name], actual)
@@ -273,7 +250,7 @@ def lacking(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, t
 def shortage_since(
     before: Mapping[str, float], desired: Mapping[str, JobSpec], actual: ClusterState, now: float
 ) -> dict[str, float]:
-    """Return since when each job that lacks a node does, given what was known of that before."""
+    """Return since when each job has had a part without a node, given the earlier times."""
     return {
         name: before.get(name, min(actual.statuses[name].since, now) if "driver" in parts else now)
         for name, parts in lacking(desired, actual).items()
@@ -283,7 +260,7 @@ def shortage_since(
 def shortage_alarms(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Rules
 ) -> list[Action]:
-    """Raise an alarm for each job that has lacked a node for long, and take it back when it has all."""
+    """Raise an alarm about each job that has lacked a node for long, and clear it when all parts have one."""
     missing = lacking(desired, actual)
     actions: list[Action] = []
     for name, parts in missing.items():
@@ -291,7 +268,7 @@ def shortage_alarms(
         alarm_of = alarm_id(NO_ROOM, name)
         known = actual.alarms.get(alarm_of)
         evidence = {"lacking": list(parts)}
-        # What is said of the reason changes all the time, and is in the status of the job.
+        # The reason changes often, and is in the status of the job.
         if now - since >= rules.room_grace and (known is None or dict(known.evidence) != evidence):
             what = "no node can take it" if "driver" in parts else f"no node for {', '.join(parts)}"
             reason = f"{what}: {actual.statuses[name].reason}; add nodes, or request less (penstock scale)"
@@ -311,15 +288,15 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
         return ("driver",)
     replicated = is_replicated(spec)
     if not replicated and not spec.settings.resources.executors:
-        return ()  # As most jobs are: it has its node, or is PENDING.
-    members = replica_specs(spec)
+        return ()  # Most jobs: it has its node, or is PENDING.
+    replicas = replica_specs(spec)
     parts = []
-    for member in members:
-        assignment = actual.assignments.get(member.name)
-        title = member.id.title
-        whose = f" of {title}" if len(members) > 1 else ""
+    for replica in replicas:
+        assignment = actual.assignments.get(replica.id)
+        title = replica.id.title
+        whose = f" of {title}" if len(replicas) > 1 else ""
         if assignment is None or _is_gone(assignment, actual):
-            parts += [title] if len(members) > 1 else []
+            parts += [title] if len(replicas) > 1 else []
             continue
         there = [slot for slot in assignment.executors if slot.node not in actual.absent_since]
         count = spec.settings.resources.executors - len(there)
@@ -329,7 +306,7 @@ def _parts(spec: JobSpec, actual: ClusterState) -> tuple[str, ...]:
 
 
 def _is_gone(assignment: Assignment, actual: ClusterState) -> bool:
-    """Whether a replica has lost its node, and its worker with it."""
-    workers = actual.workers.get(assignment.job, ())
+    """Return whether a replica has lost its node together with its worker."""
+    workers = actual.workers.get(assignment.replica, ())
     alive = any(worker.revision == assignment.revision for worker in workers)
     return assignment.node in actual.absent_since and not alive

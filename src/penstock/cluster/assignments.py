@@ -1,6 +1,6 @@
-"""Makes an assignment from a job spec and a placement, and says why one no longer fits its spec.
+"""Builds an assignment from a job spec and a placement, and explains why one no longer fits its spec.
 
-Also the lists of each node's jobs. It must not know when a job is assigned.
+It also builds the lists of each node's jobs. It must not know when a job is assigned.
 """
 
 from __future__ import annotations
@@ -10,29 +10,25 @@ from dataclasses import replace
 from itertools import count, islice
 from typing import Literal
 
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    JobSpec,
-    NodeJobs,
-    ReplicaAssignment,
-    RestoreSource,
-    Result,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment, RestoreSource
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeJobs
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import Result
 from penstock.job_settings import JobSettings
 from penstock.replicas.decisions.replica_set import is_replicated, nodes_used
+from penstock.replicas.replica_id import ReplicaId
 
 
 def wanted_until(spec: JobSpec) -> Literal["drained"] | None:
-    """Return when the job shall end by itself: one that is drained ends like a bounded one."""
+    """Return when the job ends by itself: a job that is drained ends like a bounded one."""
     return "drained" if spec.wanted == "ended" and spec.drain else spec.settings.until
 
 
 def other_code(spec: JobSpec, assignment: Assignment) -> bool:
-    """Whether a job is wanted with other code, or other parameters of it, than is assigned.
+    """Return whether the spec has other code or other parameters than the assignment.
 
-    A generation that was refused is given out again, so its number alone does not tell.
+    The number of a refused generation is used again, so it alone does not show that.
     """
     wanted = (spec.generation, spec.bundle, spec.entry, dict(spec.params), dict(spec.env))
     return wanted != (
@@ -45,7 +41,7 @@ def other_code(spec: JobSpec, assignment: Assignment) -> bool:
 
 
 def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
-    """Return why a job needs a new worker to be as it is wanted; None when it does not."""
+    """Return why a job needs a new worker to match its spec; None if it needs none."""
     resources, running = spec.settings.resources, assignment.settings
     if other_code(spec, assignment):
         return f"its code was updated to generation {spec.generation}"
@@ -68,15 +64,15 @@ def restart_reason(spec: JobSpec, assignment: Assignment) -> str | None:
 
 
 def _way_of_replication(settings: JobSettings) -> tuple[str, str]:
-    """Return what each replica works by; others come and go without a new worker of those that stay."""
+    """Return the settings that every replica works with; other replica settings need no new worker."""
     return settings.replicas.publisher, settings.replicas.recovery
 
 
 def has_drained(spec: JobSpec, assignment: Assignment | None, result: Result) -> bool:
-    """Whether a job that shall drain has done so with what is assigned, whatever else is wanted of it.
+    """Return whether a job that is drained has done so with its current assignment.
 
-    Other code or another size that no node can take is no reason to process everything once more. What is to
-    be forgotten does not count, nor what a new worker was asked for instead of.
+    Other code or another size that no node has room for is no reason to process everything again. The result
+    does not count if the job starts from scratch, or if a new worker was requested.
     """
     if assignment is None or (result.outcome, result.revision) != ("drained", assignment.revision):
         return False
@@ -95,14 +91,14 @@ def assignment_of(
     restore: RestoreSource | None = None,
     membership: ReplicaAssignment | None = None,
 ) -> Assignment:
-    """Return the assignment for a new worker of a job whose driver has a node.
+    """Return the assignment of a new worker whose driver has a node.
 
-    Executors that fit nowhere are left out, as long as there is one; they follow when there is room.
+    Executors without a node are left out if at least one has one; they are added when there is room.
     """
     assert placed.node is not None, "a driver without a node cannot be assigned"
     spec = request.spec
     made = Assignment(
-        job=request.name,
+        job=str(request.id),
         epoch=epoch,
         revision=revision,
         generation=spec.generation,
@@ -112,7 +108,8 @@ def assignment_of(
         settings=replace(spec.settings, until=wanted_until(spec)),
         params=spec.params,
         env=spec.env,
-        # Whoever comes first to it: this worker may die before it does. What has been done since then stays.
+        # Of several workers the first that begins ignores the past: this one may die before. What was done
+        # since then is kept.
         fresh=spec.fresh,
         forget=spec.forget if spec.fresh else None,
         restarts=spec.restarts,
@@ -131,7 +128,7 @@ def assignment_of(
 def slots_of(request: PlacementRequest, placed: PlacementResult) -> tuple[ExecutorSlot, ...]:
     """Return a job's executors: those that stay, and those that were placed.
 
-    One whose node is lost keeps it while there is no room elsewhere: the node may come back.
+    An executor whose node is lost keeps that node while no other has room: the node may come back.
     """
     asked = request.spec.settings.resources
     before = request.before.executors if request.before else ()
@@ -145,7 +142,7 @@ def slots_of(request: PlacementRequest, placed: PlacementResult) -> tuple[Execut
 def executors(
     spec: JobSpec, before: tuple[ExecutorSlot, ...], lost: frozenset[str]
 ) -> tuple[tuple[ExecutorSlot, ...], tuple[int, ...]]:
-    """Return which executors of a job stay, and the numbers of those that need a node.
+    """Return the executors of a job that stay, and the numbers of those that need a node.
 
     >>> from penstock.job_settings import Resources
     >>> spec = JobSpec("job", "", "", settings=JobSettings(Resources(executors=3, executor_memory=8)))
@@ -171,23 +168,24 @@ def _stays(spec: JobSpec, slot: ExecutorSlot) -> bool:
     )
 
 
-def jobs_by_node(assignments: Mapping[str, Assignment]) -> dict[str, NodeJobs]:
-    """Return the jobs of each node that something is assigned to.
+def jobs_by_node(assignments: Mapping[ReplicaId, Assignment]) -> dict[str, NodeJobs]:
+    """Return the jobs and replicas of each node that something is assigned to.
 
-    >>> jobs_by_node({"count": Assignment("count", 1, 1, 1, "", "", "n1")})
+    >>> jobs_by_node({ReplicaId("count"): Assignment("count", 1, 1, 1, "", "", "n1")})
     {'n1': NodeJobs(node='n1', jobs=('count',))}
     """
     found: dict[str, list[str]] = {}
-    for job in sorted(assignments):
-        for node in nodes_used(assignments[job]):
-            found.setdefault(node, []).append(job)
-    return {node: NodeJobs(node, tuple(found[node])) for node in sorted(found)}
+    for replica, assignment in assignments.items():
+        for node in nodes_used(assignment):
+            found.setdefault(node, []).append(str(replica))
+    # By their text, as the lists of earlier versions are: a list that changes is written again.
+    return {node: NodeJobs(node, tuple(sorted(found[node]))) for node in sorted(found)}
 
 
 def listing_changes(
-    assignments: Mapping[str, Assignment], listed: Mapping[str, NodeJobs]
+    assignments: Mapping[ReplicaId, Assignment], listed: Mapping[str, NodeJobs]
 ) -> list[tuple[str, NodeJobs | None]]:
-    """Return the nodes whose list is to be written, with what it is to be; None for one to be removed.
+    """Return the nodes whose list changes, with the new list; None for a list to be removed.
 
     >>> listing_changes({}, {"n1": NodeJobs("n1", ("count",))})
     [('n1', None)]

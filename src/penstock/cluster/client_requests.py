@@ -1,6 +1,6 @@
-"""What a client submits, and the errors with which a master refuses a request.
+"""The submission of a client, and the errors of refused requests.
 
-Knows neither HTTP nor the store.
+This module knows neither HTTP nor the store.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 
 
 class RequestError(PenstockError):
-    """Base class: a request is refused, for the reason in the message."""
+    """Base class of the errors of a refused request; the message has the reason."""
 
 
 class NotFoundError(RequestError):
@@ -21,7 +21,7 @@ class NotFoundError(RequestError):
 
 
 class RefusedError(RequestError):
-    """It is there, but this cannot be done with it now."""
+    """The request is valid, but its subject does not allow it now."""
 
 
 class InvalidRequestError(RequestError):
@@ -45,11 +45,11 @@ class Submission:
     structure: Mapping[str, Any]
     """``job.to_dict()``; its ``name`` is the job's."""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """What the user gives of :class:`penstock.job_settings.JobSettings`, as plain data. The code and the
-    defaults say the rest."""
+    """The given :class:`penstock.job_settings.JobSettings`, as plain data; others come from the code and the
+    defaults."""
     params: Mapping[str, str] = field(default_factory=dict)
-    """What the code reads as ``ps.params``; an update changes those that it gives."""
+    """The parameters that the code reads as ``ps.params``; an update changes only the given ones."""
     env: Mapping[str, str | None] = field(default_factory=dict)
-    """Variables of the environment, given in the same way; None for the value that a node has."""
+    """Environment variables, likewise; None takes the value from the node's environment."""
     fresh: bool = False
-    """Whether what a job of this name has done before is forgotten."""
+    """Whether the job starts from scratch, without the data of an earlier job of its name."""

@@ -6,34 +6,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Failures,
-    JobSpec,
-    JobStatus,
-    KnownNode,
-    NodeInfo,
-    NodeReport,
-    Result,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.failure_policy import FailurePolicy
-from penstock.replicas.replica_id import by_job
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus, Tombstone
+from penstock.cluster.node_documents import KnownNode, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Result, WorkerInfo
+from penstock.cluster.worker_progress import WorkerKey
+from penstock.replicas.replica_id import ReplicaId, by_job
 
 UP = ("ready", "running")
-"""The phases of a worker that is up. One that stands by is ready, and waits."""
+"""The phases of a worker that is up. A standby is ready and waits."""
 
 
 @dataclass(frozen=True)
 class ReservedResources:
-    """What a driver or an executor takes of a node, by an assignment that cannot be read as a whole."""
+    """The resources of a driver or an executor whose assignment cannot be read completely."""
 
     name: str
-    """Of the job or replica."""
+    """The name of the job or replica."""
     role: str
     node: str
     cores: int
@@ -42,67 +32,66 @@ class ReservedResources:
 
 @dataclass(frozen=True)
 class ClusterState:
-    """Everything that a decision may be made from, beside what the users want."""
+    """Everything that decisions depend on, except what the users want."""
 
     nodes: Mapping[str, NodeInfo] = field(default_factory=dict)
     reports: Mapping[str, NodeReport] = field(default_factory=dict)
-    assignments: Mapping[str, Assignment] = field(default_factory=dict)
-    workers: Mapping[str, tuple[WorkerInfo, ...]] = field(default_factory=dict)
-    """By job, those that hold their place in the store."""
-    results: Mapping[str, Result] = field(default_factory=dict)
-    failures: Mapping[str, Failures] = field(default_factory=dict)
+    assignments: Mapping[ReplicaId, Assignment] = field(default_factory=dict)
+    workers: Mapping[ReplicaId, tuple[WorkerInfo, ...]] = field(default_factory=dict)
+    """Those that hold their place in the store."""
+    results: Mapping[ReplicaId, Result] = field(default_factory=dict)
+    failures: Mapping[ReplicaId, Failures] = field(default_factory=dict)
     statuses: Mapping[str, JobStatus] = field(default_factory=dict)
     alarms: Mapping[str, Alarm] = field(default_factory=dict)
     locations: Mapping[str, BackupLocation] = field(default_factory=dict)
     kept: Mapping[str, BackupStatus] = field(default_factory=dict)
     tombstones: Mapping[str, Tombstone] = field(default_factory=dict)
-    """By job, those that were forgotten lately."""
+    """By job, those of recently forgotten jobs."""
     revisions: int | None = 0
-    """The largest revision of all jobs that were forgotten; None when it is not known because the document
-    that says it cannot be read."""
+    """The largest revision of all forgotten jobs; None if its document cannot be read."""
     known: Mapping[str, KnownNode] = field(default_factory=dict)
     """Nodes whose supervisors have not left in order."""
     absent_since: Mapping[str, float] = field(default_factory=dict)
-    """For nodes that are known, or needed, and that are not there: since when they are missed."""
+    """For known or needed nodes that are missing: since when."""
     shortage_since: Mapping[str, float] = field(default_factory=dict)
-    """For jobs that lack a node for something: since when they do."""
-    up_since: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
-    """For workers of jobs that were updated or have failed: since when the leader has seen them up."""
+    """For jobs with a part that has no node: since when."""
+    up_since: Mapping[WorkerKey, float] = field(default_factory=dict)
+    """For workers of jobs that were updated or have failures: since when the leader has seen them up."""
     unreadable: Mapping[str, str] = field(default_factory=dict)
-    """Jobs of which some document cannot be read, and why: nothing is decided about them."""
+    """Jobs with an unreadable document, and why it is: nothing is decided about them."""
     unreadable_room: tuple[ReservedResources, ...] = ()
-    """What their assignments take, as far as that can be told."""
+    """The resources of their assignments, as far as these can be read."""
     unreadable_nodes: Mapping[str, str] = field(default_factory=dict)
-    """Nodes that are registered by a document that cannot be read, and why: they are not absent."""
+    """Nodes whose registration cannot be read, and why: they are not missing."""
     unreadable_notes: Mapping[str, str] = field(default_factory=dict)
-    """Paths of documents about the cluster itself that cannot be read, and why."""
+    """Paths of unreadable documents about the cluster itself, and why they are."""
     unreadable_alarms: frozenset[str] = frozenset()
-    """Ids of alarms that cannot be read: they are neither raised again nor cleared."""
+    """Ids of unreadable alarms: they are neither raised again nor cleared."""
 
     @cached_property
-    def assigned(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that are assigned, by job."""
+    def assigned(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas that are assigned, by job."""
         return by_job(self.assignments)
 
     @cached_property
-    def staffed(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that have workers, by job."""
+    def staffed(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas that have workers, by job."""
         return by_job(self.workers)
 
     @cached_property
-    def failed(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas of which failures are known, by job."""
+    def failed(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas with failures, by job."""
         return by_job(self.failures)
 
     @cached_property
-    def finished(self) -> Mapping[str, tuple[str, ...]]:
-        """The names of the replicas that have left a result, by job."""
+    def finished(self) -> Mapping[str, tuple[ReplicaId, ...]]:
+        """The replicas with a result, by job."""
         return by_job(self.results)
 
     def up_for(self, worker: WorkerInfo, now: float) -> float:
         """Return for how many seconds a worker has been ready or running; 0 if it is neither.
 
-        The leader counts from when it first saw that, by its own clock: the worker's may be another one.
+        The leader measures this with its own clock, from when it first saw the worker up.
         """
         if worker.phase not in UP:
             return 0.0
@@ -116,16 +105,16 @@ class ClusterState:
 
 @dataclass(frozen=True)
 class Rules:
-    """What the leader goes by."""
+    """The limits of the leader's decisions."""
 
     node_grace: float = 4.0
-    """Seconds that a node may be missed before its work goes elsewhere. Its session had to end before."""
+    """Seconds that a node may be missing before its work is moved. Its session has to end first."""
     failures: FailurePolicy = field(default_factory=FailurePolicy)
-    """What is done about workers that fail."""
+    """The policy for workers that fail."""
     room_grace: float = 300.0
-    """Seconds that a job may lack a node before people are told."""
+    """Seconds that a job may lack a node before an alarm is raised."""
     unsafe_grace: float = 5.0
-    """Seconds that a job may be less safe than it was before people are told."""
+    """Seconds that a job may be less safe than before until an alarm is raised."""
     free_repeats: int = 5
     """How many times in a row a job is reassigned without delay for the same request."""
     first_wait: float = 1.0
@@ -133,13 +122,13 @@ class Rules:
     longest_wait: float = 60.0
     """up to this."""
     calm_after: float = 300.0
-    """Seconds without a new assignment after which they are counted from zero again."""
+    """Seconds without a new assignment after which the count starts again."""
 
 
 def missed(
     before: Mapping[str, float], actual_nodes: Collection[str], needed: set[str], now: float
 ) -> dict[str, float]:
-    """Return since when each node that is needed has been missed.
+    """Return since when each needed node has been missing.
 
     >>> missed({"n1": 5.0}, {}, {"n1", "n2"}, 9.0)
     {'n1': 5.0, 'n2': 9.0}
@@ -147,46 +136,46 @@ def missed(
     return {name: before.get(name, now) for name in sorted(needed) if name not in actual_nodes}
 
 
-def needed_nodes(assignments: Mapping[str, Assignment]) -> set[str]:
+def needed_nodes(assignments: Mapping[ReplicaId, Assignment]) -> set[str]:
     """Return the nodes that something is assigned to."""
     drivers = {assignment.node for assignment in assignments.values()}
     return drivers | {slot.node for assignment in assignments.values() for slot in assignment.executors}
 
 
 def seen_up(
-    before: Mapping[tuple[str, int, int], float],
+    before: Mapping[WorkerKey, float],
     desired: Mapping[str, JobSpec],
     actual: ClusterState,
     now: float,
-) -> dict[tuple[str, int, int], float]:
-    """Return since when each worker has been seen up of which it matters: has its job run well since then?
+) -> dict[WorkerKey, float]:
+    """Return since when the leader has seen workers up, for jobs that may have to prove that they run well.
 
-    That is asked of jobs that have failed lately, and of those whose code before is still known.
+    These are jobs with failures, and updated jobs that could still be rolled back.
     """
     updated = [
-        name
+        replica
         for job, spec in desired.items()
         if spec.before is not None
-        for name in actual.staffed.get(job, ())
+        for replica in actual.staffed.get(job, ())
     ]
     found = {}
-    for name in {*updated, *(name for name in actual.failures if name in actual.workers)}:
-        for worker in actual.workers[name]:
+    for replica in {*updated, *(one for one in actual.failures if one in actual.workers)}:
+        for worker in actual.workers[replica]:
             if worker.phase in UP:
                 key = _identity(worker)
                 found[key] = before.get(key, now)
     return found
 
 
-def _identity(worker: WorkerInfo) -> tuple[str, int, int]:
-    return worker.job, worker.revision, worker.attempt
+def _identity(worker: WorkerInfo) -> WorkerKey:
+    return worker.replica, worker.revision, worker.attempt
 
 
 def newest(workers: tuple[WorkerInfo, ...]) -> WorkerInfo | None:
-    """Return the worker of the highest revision, and of that the last attempt."""
+    """Return the last attempt of the highest revision."""
     return max(workers, key=lambda worker: (worker.revision, worker.attempt), default=None)
 
 
 def is_current_revision(spec: JobSpec, revision: int) -> bool:
-    """Return whether a revision is newer than the last one that counts as history."""
+    """Return whether a revision counts for the current request, and not as history."""
     return revision > spec.after

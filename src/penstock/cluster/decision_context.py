@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import other_code
 from penstock.cluster.cluster_state import ClusterState, Rules, is_current_revision
-from penstock.cluster.documents import Assignment, JobSpec, WorkerInfo
 from penstock.cluster.failure_policy import has_run_well
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.worker_documents import WorkerInfo
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -31,28 +34,30 @@ class DecisionContext:
         """Return whether a driver's node is lost. A worker that still holds its place lives anyway."""
         if assignment.node not in self.lost:
             return False
-        workers = self.state.workers.get(assignment.job, ())
+        workers = self.state.workers.get(assignment.replica, ())
         return not any(worker.revision == assignment.revision for worker in workers)
 
     def is_dead(self, assignment: Assignment) -> bool:
         """Return whether a driver's node is lost, and no worker of an earlier revision runs in its place."""
-        return self.is_lost(assignment) and not self.runs(assignment.job)
+        return self.is_lost(assignment) and not self.runs(assignment.replica)
 
-    def runs(self, name: str) -> bool:
-        """Return whether any worker of a job or replica runs, of whatever revision."""
-        return any(worker.phase == "running" for worker in self.state.workers.get(name, ()))
+    def runs(self, replica: ReplicaId) -> bool:
+        """Return whether any worker of a replica runs, of whatever revision."""
+        return any(worker.phase == "running" for worker in self.state.workers.get(replica, ()))
 
     def runs_well(self, worker: WorkerInfo) -> bool:
         """Return whether a worker has run for long enough, or has committed a batch."""
         return self.rules.failures.ran_well(worker.progress, self.state.up_for(worker, self.now))
 
-    def is_proven(self, spec: JobSpec, name: str) -> bool:
+    def is_proven(self, spec: JobSpec, replica: ReplicaId) -> bool:
         """Return whether the code of an update has run well, in a worker that is up or in one that failed."""
-        assignment = self.state.assignments.get(name)
+        assignment = self.state.assignments.get(replica)
         if assignment is None or other_code(spec, assignment):
             return False
-        failures = self.state.failures.get(name)
+        failures = self.state.failures.get(replica)
         if failures is not None and is_current_revision(spec, failures.revision) and has_run_well(failures):
             return True
-        workers = [one for one in self.state.workers.get(name, ()) if is_current_revision(spec, one.revision)]
-        return any(self.runs_well(one) for one in workers if one.phase == "running")
+        return any(
+            one.phase == "running" and is_current_revision(spec, one.revision) and self.runs_well(one)
+            for one in self.state.workers.get(replica, ())
+        )

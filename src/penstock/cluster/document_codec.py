@@ -1,7 +1,7 @@
 """Documents as JSON, with the version of their schema.
 
-Fields that this version does not know are left out when a document is read. Whoever changes a document that a
-later version may have written passes what was there to :func:`encode`, which keeps them.
+Reading a document drops the fields that this version does not know. To change a document that a later version
+may have written, pass its old content to :func:`encode`, which keeps these fields.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 from penstock.errors import PenstockError, choices, shown
 
 SCHEMA = 1
-"""The schema of documents of most kinds; of others it is a class variable of that name.
+"""The schema of most kinds of documents; others have a class variable of that name.
 
-Documents of a later schema are refused: they may mean something else.
+Documents of a later schema are refused, because they may mean something else.
 """
 
 T = TypeVar("T")
@@ -29,9 +29,9 @@ class DocumentError(PenstockError):
 
 
 def encode(document: Any, over: bytes = b"") -> bytes:
-    """Write a document. Of the one that it replaces, ``over``, fields that this version does not know stay.
+    """Write a document, and keep the unknown fields of the document that it replaces, ``over``.
 
-    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> from penstock.cluster.assignment_documents import ExecutorSlot
     >>> encode(ExecutorSlot(1, "n1", 2, 1024))
     b'{"cores":2,"memory":1024,"node":"n1","ordinal":1,"schema":1}'
     >>> encode(ExecutorSlot(1, "n1", 4, 1024), over=b'{"cores":2,"gpus":1,"schema":1}')
@@ -46,8 +46,8 @@ def encode(document: Any, over: bytes = b"") -> bytes:
 
 
 def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]:
-    """Add what ``before`` has and a document of this kind cannot have, also within the documents in it."""
-    before = _of_today(kind, before)
+    """Add the fields of ``before`` that are unknown for this kind of document, also in nested documents."""
+    before = _in_current_schema(kind, before)
     known = {field.name for field in fields(kind)}
     merged = {name: value for name, value in before.items() if name not in known} | content
     for name, hint in _hints(kind).items():
@@ -63,7 +63,7 @@ def _unknown(kind: type, before: Any, content: dict[str, Any]) -> dict[str, Any]
 
 
 def _unknown_in_list(kind: type, before: list[Any], content: Sequence[dict[str, Any]]) -> list[Any]:
-    """Add likewise to each document of a list. One is known again by its first field, as an ordinal."""
+    """Add the unknown fields to each document of a list, which is identified by its first field."""
     first = fields(kind)[0].name
     known = {_shown(one[first]): one for one in before if isinstance(one, dict) and first in one}
     return [_unknown(kind, known.get(_shown(one[first]), {}), one) for one in content]
@@ -74,7 +74,7 @@ def _shown(value: Any) -> str:
 
 
 def _document_in(hint: Any) -> type | None:
-    """Return the kind of document that a field holds: one, perhaps none, or a list of them."""
+    """Return the kind of document that a field holds, alone, optional, or in a list."""
     if get_origin(hint) in (Union, UnionType, tuple):
         hint = next((part for part in get_args(hint) if part is not type(None)), None)
     return hint if is_dataclass(hint) and isinstance(hint, type) else None
@@ -89,7 +89,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def decode(kind: type[T], data: bytes) -> T:
     """Read a document of one kind; raises DocumentError.
 
-    >>> from penstock.cluster.documents import ExecutorSlot
+    >>> from penstock.cluster.assignment_documents import ExecutorSlot
     >>> decode(ExecutorSlot, encode(ExecutorSlot(1, "n1", 2, 1024)))
     ExecutorSlot(ordinal=1, node='n1', cores=2, memory=1024)
     """
@@ -113,20 +113,20 @@ def _schema(kind: type) -> int:
     return schema
 
 
-def _of_today(kind: type, given: Any) -> Any:
-    """Move the settings of a document of schema 1 to where they are now; also of one in another document."""
+def _in_current_schema(kind: type, given: Any) -> Any:
+    """Move the settings of a document of schema 1, also a nested one, to their current place."""
     move = getattr(kind, "of_schema_1", None)
     return given if move is None or "settings" in given else move(given)
 
 
 def of_plain(kind: Any, given: Any) -> Any:
-    """Make a value of a type from what JSON has of it."""
+    """Return a value of a type, given its form in JSON."""
     return _reader(kind)(given)
 
 
 @cache
 def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Return what reads values of a type. Types are looked into once: a master reads hundreds a second."""
+    """Return the function that reads values of a type. It is cached: a master reads hundreds a second."""
     origin = get_origin(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         return partial(_of_object, kind)
@@ -173,7 +173,7 @@ def _of_scalar(kind: type, given: Any) -> Any:
 
 def _of_object(kind: type, given: Any) -> Any:
     _expect(isinstance(given, dict), "an object", given)
-    given = _of_today(kind, given)
+    given = _in_current_schema(kind, given)
     values = {}
     for name, scalar, read, required in _fields(kind):
         if name in given:
@@ -191,9 +191,9 @@ def _of_object(kind: type, given: Any) -> Any:
 
 @cache
 def _fields(kind: type) -> list[tuple[str, Any, Callable[[Any], Any], bool]]:
-    """Return of each field its name, its type if that is plain, its reader, and whether it must be there.
+    """Return for each field its name, its type if that is plain, its reader, and whether it is required.
 
-    What a field is annotated with besides its type checks the value, if it can be called.
+    Callable annotations of a field, besides its type, check the value.
     """
     hints, annotated = _hints(kind), get_type_hints(kind, include_extras=True)
     found = []

@@ -1,4 +1,4 @@
-"""Reads the settings of documents of schema 1, where they are fields of a job and have other words."""
+"""Reads the settings of documents of schema 1, which are fields of a job and have older names and values."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _WORDS: Mapping[str, tuple[str, Mapping[Any, Any]]] = {
     "replication": ("publisher", {"active": "first", "standby": "primary"}),
     "standby": ("warm_standby", {"": False, "warm": True}),
 }
-"""By the name of a setting of replicas its name today, and words of its values that have others today."""
+"""By the old name of a replica setting, its current name, and the current forms of old values."""
 
 
 def flat_replicas(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is said of replicas. Unknown values stay as they are, to be reported.
+    """Return the replica settings of a document. Unknown values stay as they are, so that they are reported.
 
     >>> flat_replicas({"k": 1, "replication": "standby", "standby": "warm"})
     {'k': 1, 'publisher': 'primary', 'warm_standby': True}
     """
     found = {}
-    for name, (today, words) in _WORDS.items():
+    for name, (current, values) in _WORDS.items():
         if name in given:
             value = given[name]
-            found[today] = words.get(value, value) if isinstance(value, str) else value
+            found[current] = values.get(value, value) if isinstance(value, str) else value
     return found
 
 
 def spec_of_schema_1(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job with its settings in one place.
+    """Return a job document with its settings in one place.
 
     >>> spec_of_schema_1({"name": "count", "k": 2, "keep": "node"})
     {'name': 'count', 'settings': {'data_location': 'node', 'replicas': {'k': 2}}}
@@ -45,7 +45,7 @@ def spec_of_schema_1(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def assignment_of_schema_1(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an assignment with the settings that it has in one place."""
+    """Return an assignment document with its settings in one place."""
     membership = given.get("membership")
     slots = given.get("executors", [])
     asked = given.get("executors_asked", -1)
@@ -73,7 +73,7 @@ def _shared_groups(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(given: Mapping[str, Any], **names: str) -> dict[str, Any]:
-    return {today: given[name] for name, today in names.items() if name in given}
+    return {current: given[name] for name, current in names.items() if name in given}
 
 
 def _with_settings(given: Mapping[str, Any], groups: Mapping[str, Any], moved: set[str]) -> dict[str, Any]:

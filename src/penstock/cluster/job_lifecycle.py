@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from penstock.cluster.alarms import job_failed, replica_alarms, update_refused
 from penstock.cluster.cluster_state import is_current_revision
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
     ENDED,
     ENDING,
     FAILED,
@@ -15,12 +15,13 @@ from penstock.cluster.documents import (
     PENDING,
     RUNNING,
     Alarm,
-    Failures,
     JobSpec,
     JobStatus,
 )
 from penstock.cluster.leader_actions import Action, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.worker_documents import Failures
 from penstock.replicas.decisions.replica_set import is_replicated
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class JobLifecycle:
     context: DecisionContext
     status: JobStatus | None
     """The last status written."""
-    assigned: tuple[str, ...]
-    """The names of its replicas, or of the job itself, that have an assignment."""
-    staffed: tuple[str, ...]
-    """The names that may have workers."""
+    assigned: tuple[ReplicaId, ...]
+    """Its replicas that have an assignment."""
+    staffed: tuple[ReplicaId, ...]
+    """Those that may have workers."""
     revision: int
     """The largest revision assigned so far."""
     differed: float = 0.0
@@ -55,7 +56,7 @@ class JobLifecycle:
         if not over and self._gets_another_chance(status):
             return self._another_chance(status)
         # The leader may have died after it wrote the status and before it raised the alarm.
-        failures = state.failures.get(self.spec.name)
+        failures = state.failures.get(self.spec.first_replica)
         alarm = job_failed(self.spec.name, status.reason, status.since, status.revision, failures)
         return [*over, *self._raised(alarm)]
 
@@ -65,15 +66,15 @@ class JobLifecycle:
             return None
         if self.assigned:
             return self.over(ENDING, "it was killed")
-        for name in self.staffed:
-            workers = self.context.state.workers.get(name, ())
+        for replica in self.staffed:
+            workers = self.context.state.workers.get(replica, ())
             if workers:
                 return self._stands(ENDING, f"its worker on {workers[0].node} ends its batch")
         return self.over(ENDED, "it was killed")
 
     def over(self, phase: str, reason: str) -> list[Action]:
         """Remove all assignments of the job, and write its status with the reason."""
-        gone = [Unassign(name, reason) for name in self.assigned]
+        gone = [Unassign(replica, reason) for replica in self.assigned]
         replicated = phase != ENDING and is_replicated(self.spec)
         told = replica_alarms(self.spec.name, (), self.context.state) if replicated else []
         return [*gone, *self._stands(phase, reason), *told]
@@ -137,8 +138,8 @@ class JobLifecycle:
         seconds = policy.second_chance(status.chances)
         if not wanted or not policy.is_due(status.since, seconds, self.context.now):
             return False
-        failures = [state.failures[name] for name in state.failed.get(spec.name, ())]
-        results = [state.results[name] for name in state.finished.get(spec.name, ())]
+        failures = [state.failures[one] for one in state.failed.get(spec.name, ())]
+        results = [state.results[one] for one in state.finished.get(spec.name, ())]
         refused = any(one.outcome == "refused" and is_current_revision(spec, one.revision) for one in results)
         given_up = any(policy.gives_up(one) and is_current_revision(spec, one.revision) for one in failures)
         return given_up and not refused

@@ -1,7 +1,7 @@
-"""How long jobs that have ended or failed are kept. Pure: the time is an argument.
+"""How long ended and failed jobs are kept. Pure: the time is an argument.
 
-A job that is forgotten leaves a tombstone: it says up to which revision everything of the job may be removed,
-so that supervisors remove files because they were told to, and not because they find no job for them.
+A forgotten job leaves a tombstone with the revision up to which everything of the job may be removed. So
+supervisors remove files because a document says so, and not because they find no job for them.
 """
 
 from __future__ import annotations
@@ -11,31 +11,30 @@ from dataclasses import dataclass
 
 from penstock.cluster.alarms import NODE_LOST
 from penstock.cluster.cluster_state import ClusterState, needed_nodes
-from penstock.cluster.documents import ENDED, OVER, JobSpec
+from penstock.cluster.job_documents import ENDED, OVER, JobSpec
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
-from penstock.replicas.replica_id import by_job
 
 _DAY = 86400.0
 _AT_ONCE = 100
-"""So many jobs are forgotten in one step at the most."""
+"""How many jobs are forgotten in one step at most."""
 
 
 @dataclass(frozen=True)
 class Retention:
-    """What is kept of jobs that are over."""
+    """The limits for jobs that are over."""
 
     seconds: float = 7 * _DAY
-    """Seconds that a job is kept after it has ended. A failed job is kept while its alarm is not cleared,"""
+    """Seconds that an ended job is kept. A failed job is kept until its alarm is cleared,"""
     jobs: int = 1000
-    """unless there are more jobs that are over than this: then the oldest go, those that have ended first."""
+    """unless more jobs than this are over: then the oldest are forgotten, ended ones before failed ones."""
 
 
 def retention_actions(
     desired: Mapping[str, JobSpec], actual: ClusterState, now: float, rules: Retention | None = None
 ) -> list[Action]:
-    """Return which jobs are to be forgotten, and which tombstones nobody needs any more.
+    """Return the actions that forget jobs, and that remove old tombstones and lost nodes.
 
-    A job whose data is with its node is left: that data could not be found again.
+    A job with node-kept data is kept: that data could not be found again.
     """
     rules = rules or Retention()
     over = [
@@ -50,10 +49,10 @@ def retention_actions(
             due.append(Forget(name, f"more than {rules.jobs} jobs have ended or failed"))
         elif not failed and now - since >= rules.seconds:
             due.append(Forget(name, f"it has ended {(now - since) / _DAY:.1f} days ago"))
-    # Asked last: of a thousand jobs that are over, few are due in one step.
+    # Checked last: of a thousand jobs that are over, few are due in one step.
     actions = [forget for forget in due if is_idle(forget.job, actual)]
     actions += [Forget(job, "the job no longer exists") for job in _orphans(desired, actual)]
-    # With a job goes what is known of its revisions, unless that can be noted first.
+    # The largest revision of forgotten jobs must be recorded first.
     actions = actions[:_AT_ONCE] if actual.revisions is not None else []
     largest = max((last_known_revision(action.job, actual) for action in actions), default=0)
     kept: list[Action] = []
@@ -63,26 +62,26 @@ def retention_actions(
 
 
 def is_idle(job: str, actual: ClusterState) -> bool:
-    """Whether nothing of a job is assigned, runs, or cannot be read."""
+    """Return whether nothing of a job is assigned, runs, or is unreadable."""
     return not any(job in known for known in (actual.unreadable, actual.assigned, actual.staffed))
 
 
 def last_known_revision(job: str, actual: ClusterState) -> int:
-    """Return the largest revision that any document about a job names."""
+    """Return the largest revision in any document about a job."""
     status = actual.statuses.get(job)
-    results = [actual.results[name].revision for name in actual.finished.get(job, ())]
-    failures = [actual.failures[name].revision for name in actual.failed.get(job, ())]
+    results = [actual.results[one].revision for one in actual.finished.get(job, ())]
+    failures = [actual.failures[one].revision for one in actual.failed.get(job, ())]
     return max([status.revision if status else 0, *results, *failures])
 
 
 def _orphans(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[str]:
-    """Return the jobs that are gone, and of which a worker has left something since."""
-    left = {*by_job(actual.results), *by_job(actual.failures), *actual.statuses}
+    """Return the jobs that no longer exist, but have documents that a worker wrote since."""
+    left = {*actual.finished, *actual.failed, *actual.statuses}
     return sorted(job for job in left - desired.keys() if is_idle(job, actual) and job not in actual.kept)
 
 
 def _old_nodes(actual: ClusterState, now: float, rules: Retention) -> list[Action]:
-    """Return the nodes that have been gone for so long that nobody expects them any more."""
+    """Return the actions that stop expecting nodes that have been lost for long."""
     actions: list[Action] = []
     present = {*actual.nodes, *actual.unreadable_nodes, *needed_nodes(actual.assignments)}
     for id, alarm in sorted(actual.alarms.items()):

@@ -1,31 +1,43 @@
-"""The actions of a leader. Each has a reason; the shell turns it into fenced writes."""
+"""The actions of a leader, each with a reason. A master turns them into fenced writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.cluster.documents import Alarm, Assignment, BackupLocation, JobSpec, JobStatus
+from penstock.cluster.assignment_documents import Assignment, BackupLocation
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
+from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
 class Assign:
-    """Assign a job."""
+    """Assign a job, or one of its replicas."""
 
     assignment: Assignment
     reason: str
 
     @property
+    def replica(self) -> ReplicaId:
+        """Return the replica that is assigned."""
+        return self.assignment.replica
+
+    @property
     def job(self) -> str:
         """Return the job that the action concerns."""
-        return self.assignment.job
+        return self.replica.job
 
 
 @dataclass(frozen=True)
 class Unassign:
-    """Remove the assignment of a job. Its worker stops after its batch."""
+    """Remove the assignment of a job, or of one of its replicas. Its worker stops after its batch."""
 
-    job: str
+    replica: ReplicaId
     reason: str
+
+    @property
+    def job(self) -> str:
+        """Return the job that the action concerns."""
+        return self.replica.job
 
 
 @dataclass(frozen=True)
@@ -105,7 +117,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class KeepRevision:
-    """Note, before jobs are forgotten, the largest revision that any of them had."""
+    """Record the largest revision of jobs before they are forgotten."""
 
     largest: int
     reason: str
@@ -113,7 +125,7 @@ class KeepRevision:
 
 @dataclass(frozen=True)
 class DropNode:
-    """Remove a node that has been lost for long from the expected nodes."""
+    """Stop expecting a node that has been lost for long."""
 
     node: str
     reason: str
@@ -121,7 +133,7 @@ class DropNode:
 
 @dataclass(frozen=True)
 class DropTombstone:
-    """Remove what says that a job was forgotten."""
+    """Remove the tombstone of a forgotten job."""
 
     job: str
     reason: str

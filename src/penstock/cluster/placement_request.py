@@ -4,52 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.replica_id import ReplicaId
 
 
 @dataclass(frozen=True)
 class PlacementRequest:
-    """What of a job needs a node."""
+    """The parts of a job, or of one of its replicas, that need a node."""
 
     spec: JobSpec
     before: Assignment | None = None
-    """How it is assigned now. What that takes does not count against it."""
+    """Its current assignment, whose resources count as free for it."""
     driver: bool = True
-    """Whether it needs a node for its driver; else that stays where it is."""
+    """Whether its driver needs a node; otherwise that stays where it is."""
     slots: tuple[ExecutorSlot, ...] = ()
-    """The executors that stay where they are,"""
+    """The executors that stay where they are."""
     missing: tuple[int, ...] = ()
-    """and the numbers of those that need a node."""
+    """The numbers of the executors that need a node."""
     stay: str = ""
-    """The node that the driver keeps if it can."""
+    """The node that the driver keeps if possible."""
     prefer: str = ""
-    """The node that the driver goes to if that can take it,"""
+    """The node that the driver is placed on if it has room,"""
     only: str = ""
-    """or the only one that it may go to."""
+    """or the only one that it may be placed on."""
     avoid: frozenset[str] = frozenset()
-    """Nodes that the driver must not go to."""
+    """Nodes that the driver must not be placed on."""
     apart: frozenset[str] = frozenset()
-    """Nodes that nothing of it may go to, because of other replicas of the job. A placer fills it in."""
+    """Nodes with other replicas of the job, which nothing of it may be placed on. Set by the placer."""
     replica: int = 0
-    """Which replica of the job."""
+    """The number of the replica."""
 
-    @property
+    @cached_property
     def id(self) -> ReplicaId:
         """The replica that it is about."""
         return ReplicaId(self.spec.name, self.replica)
 
     @property
-    def name(self) -> str:
-        """The text form of that: answers are by it."""
-        return str(self.id)
-
-    @property
     def staying(self) -> PlacementRequest:
-        """What is asked for if the driver stays where it is: its executors, if it was started for some."""
+        """The request if the driver stays where it is: only executors, if it was started for some."""
         assert self.before is not None, "what is assigned nowhere cannot stay"
         if bool(self.spec.settings.resources.executors) != self.before.over_nodes:
             return replace(self, driver=False, slots=self.before.executors, missing=())
@@ -58,28 +55,28 @@ class PlacementRequest:
 
 @dataclass(frozen=True)
 class PlacementResult:
-    """Where it goes."""
+    """The nodes for a request."""
 
     node: str | None = None
-    """The driver's; None when no node can take it."""
+    """The node of the driver; None if no node can take it."""
     executors: Mapping[int, str] = field(default_factory=dict)
-    """By number, those of the missing for which there is a node."""
+    """By number, the nodes of the missing executors that have one."""
     told: str = ""
-    """Why no node can take the driver, or none of the executors without which it does not run."""
+    """Why no node can take the driver, or any of the executors that it needs to run."""
     executors_told: str = ""
     """Why no node can take an executor."""
     strategy: str = ""
     refused: str = ""
-    """Why what the job's strategy said was not used."""
+    """Why the answer of the job's strategy was not used."""
     waits: bool = False
     """Whether the job's strategy has not answered yet: ask again later."""
 
 
 class Placer(Protocol):
-    """Decides where jobs go."""
+    """Chooses the nodes of jobs."""
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
-        """Answer requests of different jobs together, by the names of the requests."""
+    ) -> Mapping[ReplicaId, PlacementResult]:
+        """Answer requests of different jobs together; answers are keyed by replica."""
         ...

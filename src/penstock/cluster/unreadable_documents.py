@@ -1,7 +1,7 @@
 """Documents that this version cannot read: they raise alarms, and nothing is decided about their subjects.
 
-A process of a later version may have written them. Whoever took them for absent would end a job that runs,
-assign a revision twice, or move the work of a node that is there.
+A later version may have written them. A leader that treated them as missing would end a job that runs, assign
+a revision twice, or move the work of a node that is up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock.cluster.alarms import UNREADABLE, alarm_id
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
-from penstock.cluster.documents import Alarm
+from penstock.cluster.job_documents import Alarm
 from penstock.cluster.leader_actions import Action, Clear, Raise
 from penstock.cluster.worker_supervision import DRIVER, slot_role
 
@@ -19,7 +19,7 @@ ADVICE = "a later version of Penstock may have written it: upgrade this process,
 
 
 def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
-    """Raise an alarm for each job, node and note that is left alone, and take back those that are over."""
+    """Raise an alarm about each subject of an unreadable document, and clear those that are over."""
     told: dict[str, str] = {}
     for node in sorted(actual.reports):
         for job, reason in sorted(actual.reports[node].unreadable.items()):
@@ -50,7 +50,7 @@ def unreadable_alarms(actual: ClusterState, now: float) -> list[Action]:
 
 
 def reserved_resources(name: str, data: bytes) -> list[ReservedResources]:
-    """Return what an assignment of another version takes of nodes, by the fields that this version knows.
+    """Return the resources of an assignment of another version, by the fields that this version knows.
 
     >>> resources = b'"settings": {"resources": {"cores": 2, "memory": 8}}'
     >>> later = b'{"schema": 3, "node": "n1", ' + resources + b', "executors": [{"ordinal": 1}]}'
@@ -92,7 +92,7 @@ def _tells_room(place: dict[str, Any]) -> bool:
 
 
 def leave_alone(actions: list[Action], actual: ClusterState) -> list[Action]:
-    """Return the actions that overwrite and remove nothing that cannot be read."""
+    """Return the actions without those that would overwrite or remove an unreadable alarm."""
     kept: list[Action] = []
     for action in actions:
         id = action.alarm.id if isinstance(action, Raise) else action.id if isinstance(action, Clear) else ""

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from penstock.backups.data_affinity import affinity_of, is_copy_lost, is_elsewhere, works_on
 from penstock.cluster.assignment_backoff import Counted, repeats_of, request_digest, retry_at
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment, RestoreSource
 from penstock.cluster.assignments import (
     assignment_of,
     executors,
@@ -19,22 +20,19 @@ from penstock.cluster.assignments import (
 )
 from penstock.cluster.cluster_state import newest
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.failure_policy import describe_failures
+from penstock.cluster.job_documents import (
     ENDING,
     PENDING,
     RUNNING,
     STARTING,
-    Assignment,
     AssignmentCount,
     JobSpec,
     JobStatus,
-    ReplicaAssignment,
-    RestoreSource,
-    WorkerInfo,
 )
-from penstock.cluster.failure_policy import describe_failures
 from penstock.cluster.leader_actions import Assign, Unassign, UpdateSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.replicas.replica_id import ReplicaId
 
 
@@ -107,7 +105,7 @@ class WorkerPlanner:
 
     def __init__(self, worker: DesiredWorker, context: DecisionContext) -> None:
         self._worker = worker
-        self._name = str(worker.id)
+        self._id = worker.id
         self._context = context
         self._state = context.state
 
@@ -179,7 +177,7 @@ class WorkerPlanner:
         A note says what it cannot get.
         """
         spec, assignment = request.spec, request.before
-        assert assignment is not None, "who has no assignment needs a whole one"
+        assert assignment is not None, "a worker without an assignment needs a complete one"
         slots, until, role = slots_of(request, placed), wanted_until(spec), self._worker.role
         # Compared first: of thousands of jobs that are as wanted, a copy of each takes most of the time.
         if (slots, until, role) == (assignment.executors, assignment.settings.until, assignment.membership):
@@ -243,8 +241,8 @@ class WorkerPlanner:
         The worker of a job that keeps its data with its node stays: elsewhere it would have less.
         """
         spec, policy = self._worker.spec, self._context.rules.failures
-        failures = self._state.failures.get(self._name)
-        up = [one for one in self._state.workers.get(self._name, ()) if one.revision == assignment.revision]
+        failures = self._state.failures.get(self._id)
+        up = [one for one in self._state.workers.get(self._id, ()) if one.revision == assignment.revision]
         if (
             failures is None
             or not policy.moves(failures, assignment.revision, self._context.now)
@@ -329,19 +327,19 @@ class WorkerPlanner:
 
     def _taken_back(self, assignment: Assignment, note: str) -> WorkerOutcome:
         """Take an assignment back; the job waits for a node, and its next assignment goes on counting."""
-        return WorkerOutcome(PENDING, note, (Unassign(self._name, note),), taken_back=assignment)
+        return WorkerOutcome(PENDING, note, (Unassign(self._id, note),), taken_back=assignment)
 
     def _failure_of_superseded(self, assignment: Assignment) -> str:
         """Return why superseded code cannot run until its successor finds a node; empty if it can.
 
         It was refused, or has failed too often. Failures of the code that is wanted are decided on before.
         """
-        if self._context.runs(assignment.job):
+        if self._context.runs(assignment.replica):
             return ""
-        result = self._state.results.get(assignment.job)
+        result = self._state.results.get(assignment.replica)
         if result is not None and (result.revision, result.outcome) == (assignment.revision, "refused"):
             return f"refused: {result.reason}"
-        failures = self._state.failures.get(assignment.job)
+        failures = self._state.failures.get(assignment.replica)
         if failures is None or failures.revision != assignment.revision:
             return ""
         return describe_failures(failures) if self._context.rules.failures.gives_up(failures) else ""
@@ -360,14 +358,14 @@ class WorkerPlanner:
         """Return whether nobody works and a worker here could not: it has older data, or its copy is lost."""
         spec = self._worker.spec
         kept = self._state.kept.get(spec.name)
-        if spec.settings.data_location != "node" or kept is None or self._context.runs(self._name):
+        if spec.settings.data_location != "node" or kept is None or self._context.runs(self._id):
             return False
         return is_elsewhere(assignment, assignment.node, kept) or is_copy_lost(assignment, kept, self._state)
 
     def _progress(self, spec: JobSpec, assignment: Assignment, note: str = "") -> WorkerOutcome:
         """Return how far a worker is, and what it cannot get."""
         more = f"; {note}" if note else ""
-        workers = self._state.workers.get(self._name, ())
+        workers = self._state.workers.get(self._id, ())
         leading = newest(tuple(worker for worker in workers if worker.phase == "running"))
         if leading is None:
             return WorkerOutcome(STARTING, f"{_starting(assignment, workers)}{more}")
@@ -377,7 +375,7 @@ class WorkerPlanner:
             told = f"on {leading.node}, until revision {assignment.revision} is ready{more}"
             return WorkerOutcome(phase, told)
         proven: tuple[UpdateSpec, ...] = ()
-        if spec.before is not None and self._context.is_proven(spec, self._name):
+        if spec.before is not None and self._context.is_proven(spec, self._id):
             # From now on a failure is not one of the update.
             proven = (UpdateSpec(replace(spec, before=None), "its new code runs successfully"),)
         asked = spec.settings.resources.executors

@@ -1,8 +1,8 @@
 """Decides the next step of a worker from the store's state, its own state and the time.
 
-A worker follows its job's assignment by itself, so that a cluster without a master loses nothing. It finds
-its predecessors and successors among the workers in the store. Replicas of a job have an assignment and
-workers each, and neither hand over to each other nor wait for each other.
+A worker follows its assignment without a master, so that jobs run on while no master leads. It finds its
+predecessors and successors among the workers in the store. Each replica of a job has its own assignment and
+workers; replicas neither hand over to each other nor wait for each other.
 """
 
 from __future__ import annotations
@@ -10,53 +10,54 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from penstock.cluster.documents import Assignment, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import WorkerInfo
 
 TAKE_OVER_AFTER = 30.0
-"""Seconds that a worker which is ready waits for its predecessors to stop, or for the store to answer."""
+"""Seconds that a ready worker waits for its predecessors to stop, or for the store to answer."""
 
 READY = ("ready", "running")
-"""The phases of a worker that can carry a job on at once."""
+"""The phases of a worker that can continue a job at once."""
 
 
 class WorkerStep(Enum):
-    """What to do."""
+    """The next step of a worker."""
 
     WAIT = "wait"
     TAKE_OVER = "take over"
     STAND_BY = "stand by"
-    JOIN = "come in"
-    CONTINUE = "run on"
+    JOIN = "join"
+    CONTINUE = "continue"
     STOP = "stop"
 
 
 @dataclass(frozen=True)
 class WorkerView:
-    """What the store said when it last answered."""
+    """The worker's part of the store, as it was last read."""
 
     assignment: Assignment | None
     others: tuple[WorkerInfo, ...] = ()
     """The other workers of the job, of whatever revision."""
     known: bool = True
-    """False until it has answered for the first time; the assignment is then the one it was started with."""
+    """False until the store was read; until then the assignment is the one of the worker's start."""
 
 
 @dataclass(frozen=True)
 class WorkerSituation:
-    """How a worker stands."""
+    """The state of a worker."""
 
     revision: int
     attempt: int
     generation: int
     running: bool
-    """Whether it has taken over; before that it is ready, and waits."""
+    """Whether it has taken over; before that it is ready and waits."""
     since: float
     """When it became ready."""
     asked_to_stop: bool = False
     drained: bool = False
-    """Whether all that the sources have is processed. Only asked for where it matters."""
+    """Whether all input is processed. Only set where the job ends when it is drained."""
     stands_by: bool = False
-    """Whether it is a replica that has taken over its folder, and is to run when another does not."""
+    """Whether it is a replica that has taken over its folder and waits as the standby."""
 
 
 @dataclass(frozen=True)
@@ -66,26 +67,26 @@ class WorkerDecision:
     step: WorkerStep
     reason: str
     outcome: str = ""
-    """Of a stop: ``stopped``, ``drained`` or ``superseded``."""
+    """For a stop: ``stopped``, ``drained`` or ``superseded``."""
     final: bool = False
-    """Whether the job has ended with it, so that a result is to be written."""
+    """Whether the job ends with it, so that a result has to be written."""
     drain_loops: bool = False
-    """Whether records on their way through a loop are to be let out first: other code comes next."""
+    """Whether records in loops have to be emitted first, because other code continues."""
 
 
 def ends_when_drained(view: WorkerView) -> bool:
-    """Whether the job is to end once its sources have no more."""
+    """Return whether the job ends when all input is processed."""
     return view.assignment is not None and view.assignment.settings.until == "drained"
 
 
 def runs(view: WorkerView) -> bool:
-    """Whether a replica is to run, and not to stand by."""
+    """Return whether a replica is active, and not the standby."""
     membership = view.assignment.membership if view.assignment is not None else None
     return membership is None or membership.runs
 
 
 def decide(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
-    """Return what a worker does next."""
+    """Return the next step of a worker."""
     if me.asked_to_stop:
         return WorkerDecision(WorkerStep.STOP, "requested by a signal", "stopped")
     if view.assignment is None:
@@ -96,7 +97,7 @@ def decide(me: WorkerSituation, view: WorkerView, now: float) -> WorkerDecision:
         reason = f"worker {_name(able[0])} on {able[0].node} is {able[0].phase}"
         return WorkerDecision(WorkerStep.STOP, reason, "superseded", drain_loops=_other_code(me, view))
     if me.stands_by:
-        # Whatever revision it is that is told to run: until that one is ready, this one can.
+        # Another revision may be the one made active: until that is ready, this worker can run.
         return (
             WorkerDecision(WorkerStep.JOIN, "made active")
             if runs(view)

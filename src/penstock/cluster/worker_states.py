@@ -1,13 +1,13 @@
 """The worker state model of SpeedStream (IV.B), as the rules that a supervisor carries out.
 
-The state of a place is P|Q. P is what the store says: VOID, nothing is assigned; STANDBY, something is
-assigned that no process was started for yet; LIVE, one was. Q is what is the case on the node: waiting, no
-process; running, there is one. A state is derived anew at each look and never stored, so that a change of an
-assignment changes P at once, in whatever state the place is.
+The state of a place is P|Q. P describes the store: VOID, nothing is assigned; STANDBY, something is assigned
+and no process was started for it yet; LIVE, one was. Q describes the node: waiting, no process; running, a
+process. The state is computed at each step and never stored, so that a change of an assignment changes P at
+once, in any state.
 
-A rule says what is done in a state when some facts are so and others are not. For each state and whatever is
-observed in it, exactly one rule of a table applies. :mod:`penstock.cluster.worker_supervision` observes the
-facts, looks the rule up and carries it out; it has no other conditions.
+A rule has an action for a state, some facts that hold, and others that do not. For each state and any facts,
+exactly one rule of a table applies. :mod:`penstock.cluster.worker_supervision` observes the facts, finds the
+rule and carries it out; it has no other conditions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 
 class P(Enum):
-    """What the store says of a place."""
+    """Whether something is assigned to a place, and was started."""
 
     VOID = "VOID"
     STANDBY = "STANDBY"
@@ -27,7 +27,7 @@ class P(Enum):
 
 
 class Q(Enum):
-    """What is the case on the node."""
+    """Whether a place has a process."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -47,7 +47,7 @@ class State(NamedTuple):
 
 
 class WorkerAction(Enum):
-    """What a supervisor does. The first five are the paper's."""
+    """The actions of a supervisor. The first five are the paper's."""
 
     KEEP = "KEEP"
     """Nothing."""
@@ -70,36 +70,36 @@ STARTS = (WorkerAction.NEW, WorkerAction.CODE_CHANGED, WorkerAction.TASK_CHANGED
 
 
 class Fact(Enum):
-    """What is observed beside the state."""
+    """An observation besides the state."""
 
     ASSIGNED = "assigned"
-    """The job is assigned, to whatever node."""
+    """The job is assigned, to this node or another."""
     OTHER_CODE = "other code"
-    """A process that runs has another generation of the code than the one that is assigned."""
+    """A running process has another generation of the code than the assignment."""
     ASKED = "asked to end"
     """The process was asked to end."""
     LEFT = "left"
-    """The last process has said that it drained or was refused: it is not to be started again."""
+    """The last process reported that it drained or was refused: it is not restarted."""
     OVERDUE = "overdue"
-    """The process was asked to end, or has left, and nothing has come of it for too long."""
+    """The process was asked to end, or has left, too long ago without an effect."""
     RECORDED = "recorded"
     """The failure of the last process is recorded."""
     GIVEN_UP = "given up"
-    """There were too many failures in a row, and nothing else carries the job on."""
+    """There were too many failures in a row, and no other worker continues the job."""
     RETRY_DUE = "retry due"
     """The back-off after the last failure is over."""
     AT_WORK = "at work"
-    """The process has taken its job over, and does not stop yet."""
+    """The process has taken over its job, and does not stop yet."""
     LATE = "late"
-    """Its main loop has not said for too long that it is well."""
+    """Its main loop has written no heartbeat for too long."""
     SILENT = "silent"
-    """Nothing in the process has shown for too long that it lives."""
+    """The process has given no sign of life for too long."""
     WANTED = "wanted"
-    """The executor is one that is assigned to this node, in the size that is assigned."""
+    """The executor is assigned to this node, with its size."""
     NEEDED = "needed"
-    """The executor's driver makes way, ends its last batch, or is not seen in the store for a moment."""
+    """The executor's driver is superseded, ends its last batch, or is not in the store for a moment."""
     DRIVER_UP = "driver up"
-    """The driver that is assigned is seen in the store."""
+    """The assigned driver is in the store."""
     STARTED = "started"
     """An executor was started for this driver."""
 
@@ -109,19 +109,19 @@ S = TypeVar("S", State, Q)
 
 @dataclass(frozen=True)
 class Rule(Generic[S]):
-    """What is done in a state, while all facts of ``when`` are so and none of ``unless`` is."""
+    """The action in a state, if all facts of ``when`` and none of ``unless`` hold."""
 
     state: S
     action: WorkerAction
     leads_to: S
-    """The state when what was done has had its effect."""
+    """The state after the action has had its effect."""
     reason: str
-    """Why, with the names of values in braces."""
+    """The reason, with the names of values in braces."""
     when: tuple[Fact, ...] = ()
     unless: tuple[Fact, ...] = ()
 
     def applies(self, state: S, facts: frozenset[Fact]) -> bool:
-        """Whether this is the rule for a state and the facts that are so."""
+        """Return whether this is the rule for a state and the facts that hold."""
         return self.state == state and facts.issuperset(self.when) and facts.isdisjoint(self.unless)
 
 
@@ -169,12 +169,12 @@ DRIVER_RULES: tuple[Rule[State], ...] = (
     Rule(STANDBY_WAITING, _A.NEW, LIVE_RUNNING, "{assigned}"),
     Rule(STANDBY_RUNNING, _A.CODE_CHANGED, LIVE_RUNNING, "{assigned}", when=(_F.OTHER_CODE,)),
     Rule(STANDBY_RUNNING, _A.TASK_CHANGED, LIVE_RUNNING, "{assigned}", unless=(_F.OTHER_CODE,)),
-    Rule(LIVE_RUNNING, _A.KEEP, LIVE_RUNNING, "what is assigned runs"),
+    Rule(LIVE_RUNNING, _A.KEEP, LIVE_RUNNING, "the assigned process runs"),
     Rule(
         LIVE_WAITING,
         _A.KEEP,
         LIVE_WAITING,
-        "the leader takes the assignment back when it hears of it",
+        "the leader withdraws the assignment when it reads the result",
         when=(_F.LEFT,),
         unless=(_F.OVERDUE,),
     ),
@@ -217,7 +217,7 @@ DRIVER_RULES: tuple[Rule[State], ...] = (
         unless=(_F.LEFT, _F.GIVEN_UP),
     ),
 )
-"""A driver's place; in VOID|running, each process that still runs there."""
+"""The rules of a driver's place; in VOID|running, of each process that still runs there."""
 
 HANG_RULES: tuple[Rule[Q], ...] = (
     Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "it works", when=(_F.AT_WORK,), unless=(_F.LATE,)),
@@ -232,7 +232,7 @@ HANG_RULES: tuple[Rule[Q], ...] = (
         Q.RUNNING,
         _A.KEEP,
         Q.RUNNING,
-        "it gets on with its start or its end",
+        "its start or its stop makes progress",
         unless=(_F.AT_WORK, _F.LATE, _F.SILENT),
     ),
     Rule(
@@ -252,10 +252,10 @@ HANG_RULES: tuple[Rule[Q], ...] = (
         unless=(_F.AT_WORK, _F.SILENT),
     ),
 )
-"""Each process of a driver, whatever P is; before the rule of its place. A KILL is a death there."""
+"""The rules of each process of a driver, for any P, before those of its place. A KILL here is a death."""
 
 EXECUTOR_RULES: tuple[Rule[Q], ...] = (
-    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "what is assigned runs", when=(_F.WANTED,)),
+    Rule(Q.RUNNING, _A.KEEP, Q.RUNNING, "the assigned process runs", when=(_F.WANTED,)),
     Rule(
         Q.RUNNING,
         _A.KEEP,
@@ -320,11 +320,11 @@ EXECUTOR_RULES: tuple[Rule[Q], ...] = (
         when=(_F.DRIVER_UP, _F.STARTED, _F.RETRY_DUE),
     ),
 )
-"""Running: each process of an executor. Waiting: each executor assigned here of which its driver has none."""
+"""The rules of each executor process (running), and of each assigned executor without one (waiting)."""
 
 
 def rule_of(rules: Sequence[Rule[S]], state: S, facts: frozenset[Fact]) -> Rule[S]:
-    """Return the rule of a table for a state and the facts that are so.
+    """Return the rule of a table for a state and the facts that hold.
 
     >>> rule_of(DRIVER_RULES, STANDBY_WAITING, frozenset()).action.value
     'NEW'

@@ -1,8 +1,8 @@
-"""A supervisor's decision: what is assigned to its node against the processes it has. Pure.
+"""Decides the steps of a supervisor, given the assignments to its node and the processes on it. Pure.
 
-A job has a place on a node for its driver and for each of its executors. Of each place and each process, the
-state and the facts are observed here, their rule is looked up in a table of
-:mod:`penstock.cluster.worker_states`, and its action becomes a step.
+A job has a place on a node for its driver and for each of its executors. This module observes the state and
+the facts of each place and process, looks up their rule in a table of :mod:`penstock.cluster.worker_states`,
+and turns its action into a step.
 """
 
 from __future__ import annotations
@@ -12,16 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    Failures,
-    Progress,
-    ReplicaReport,
-    WorkerFailure,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.failure_policy import FailurePolicy, consecutive_failures
+from penstock.cluster.worker_documents import Failures, Progress, ReplicaReport, WorkerFailure, WorkerInfo
 from penstock.cluster.worker_states import (
     DRIVER_RULES,
     EXECUTOR_RULES,
@@ -36,19 +29,20 @@ from penstock.cluster.worker_states import (
     WorkerAction,
     rule_of,
 )
+from penstock.replicas.replica_id import AboutReplica, ReplicaId, ReplicaName
 
 DRIVER = "driver"
 _EXECUTOR = re.compile(r"executor-[0-9]+")
 
 
 @dataclass(frozen=True)
-class ObservedProcess:
-    """A process that was started for a place, as its folder tells.
+class ObservedProcess(AboutReplica):
+    """A process that was started for a place, as its folder describes it.
 
-    Its times are seconds of the machine's own clock, which nobody sets.
+    Its times are seconds of the machine's monotonic clock.
     """
 
-    job: str
+    job: ReplicaName
     role: str
     revision: int
     attempt: int
@@ -56,16 +50,16 @@ class ObservedProcess:
     alive: bool
     started: float
     app_id: str = ""
-    """Of an executor: the application it belongs to."""
+    """For an executor: the Spark application that it belongs to."""
     heartbeat: float = 0.0
-    """When its main loop last said that it is well; 0 if never."""
+    """When its main loop last wrote a heartbeat; 0 if never."""
     pulse: float = 0.0
-    """When its process last showed that it lives while something in it takes time; 0 if never."""
+    """When its process last gave a sign of life during a long operation; 0 if never."""
     phase: str = ""
     progress: Progress = field(default_factory=Progress)
-    """What it has done, as its last heartbeat says."""
+    """Its progress, from its last heartbeat."""
     outcome: str = ""
-    """What it said when it left; empty when it was killed or fell."""
+    """The outcome that it wrote when it left; empty if it was killed or crashed."""
     reason: str = ""
     died: float = 0.0
     """When it was found dead."""
@@ -76,27 +70,27 @@ class ObservedProcess:
     since: float = 0.0
     """When it was started, in seconds since 1970."""
     failures: int = 0
-    """Of an executor: how many before it have failed in a row."""
+    """For an executor: how many before it failed in a row."""
     joined: ReplicaReport | None = None
-    """Of one of several replicas: how it stands among them, as its last heartbeat says."""
+    """For a replica: its report, from its last heartbeat."""
     size: tuple[int, int] | None = None
-    """Of an executor: its cores and memory; None if an earlier version has started it."""
+    """For an executor: its cores and memory; None if an earlier version started it."""
 
 
 @dataclass(frozen=True)
 class SupervisionTimeouts:
-    """How long a supervisor waits, in seconds."""
+    """The timeouts of a supervisor, in seconds."""
 
     start: float = 120.0
-    """For a sign of life of a worker that does not run yet, or no more."""
+    """For a sign of life of a worker that starts or stops."""
     starting: float = 180.0
-    """For a worker whose process lives to get on with its start. Both grow from try to try."""
+    """For progress in the start of a worker whose process is alive. Both grow with each attempt."""
     heartbeat: float = 30.0
-    """For the next heartbeat of one that runs; a worker that is late is hung."""
+    """For the next heartbeat of a running worker; a late worker hangs."""
     leave: float = 90.0
-    """For a worker whose job is assigned nowhere any more to leave by itself."""
+    """For a worker whose job is no longer assigned to leave by itself."""
     drain: float = 60.0
-    """For an executor that was asked to drain."""
+    """For an executor that was asked to end."""
     failures: FailurePolicy = field(default_factory=FailurePolicy)
 
 
@@ -109,10 +103,10 @@ class Start:
     attempt: int
     reason: str
     driver: WorkerInfo | None = None
-    """Of an executor: whom it reports to."""
+    """For an executor: its driver."""
     slot: ExecutorSlot | None = None
     failures: int = 0
-    """Of an executor: how many before it have failed in a row."""
+    """For an executor: how many before it failed in a row."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,7 @@ class RequestStop:
 
 @dataclass(frozen=True)
 class Kill:
-    """End a process and all its family at once."""
+    """End a process and all its descendants at once."""
 
     instance: ObservedProcess
     reason: str
@@ -133,7 +127,7 @@ class Kill:
 
 @dataclass(frozen=True)
 class RecordFailure:
-    """Note that a worker has failed."""
+    """Record that a worker has failed."""
 
     instance: ObservedProcess
     failures: Failures
@@ -153,7 +147,7 @@ def slot_role(ordinal: int) -> str:
 
 
 def is_executor(role: str) -> bool:
-    """Whether a role is one of an executor.
+    """Return whether a role is that of an executor.
 
     >>> is_executor("executor-2"), is_executor("driver"), is_executor("executor-of-later")
     (True, False, False)
@@ -163,30 +157,30 @@ def is_executor(role: str) -> bool:
 
 def supervise(
     node: str,
-    assignments: Mapping[str, Assignment],
-    workers: Mapping[str, Sequence[WorkerInfo]],
-    failures: Mapping[str, Failures],
+    assignments: Mapping[ReplicaId, Assignment],
+    workers: Mapping[ReplicaId, Sequence[WorkerInfo]],
+    failures: Mapping[ReplicaId, Failures],
     instances: Sequence[ObservedProcess],
     now: float,
     patience: SupervisionTimeouts | None = None,
     *,
     wall: float | None = None,
 ) -> list[SupervisorStep]:
-    """Return what a supervisor has to do now, in order.
+    """Return the steps of a supervisor, in order.
 
-    ``now`` is by the machine's own clock, as the times of instances are; ``wall``, for what others read, is
-    in seconds since 1970.
+    ``now`` is by the machine's monotonic clock, like the times of instances; ``wall``, for documents, is in
+    seconds since 1970.
     """
     patience = patience or SupervisionTimeouts()
     wall = now if wall is None else wall
     steps: list[SupervisorStep] = []
-    by_job: dict[str, list[ObservedProcess]] = {job: [] for job in assignments}
+    by_replica: dict[ReplicaId, list[ObservedProcess]] = {replica: [] for replica in assignments}
     for instance in instances:
-        by_job.setdefault(instance.job, []).append(instance)
-    for job, own in sorted(by_job.items()):
-        assignment = assignments.get(job)
-        known = tuple(workers.get(job, ()))
-        steps += _driver(node, assignment, failures.get(job), known, own, now, wall, patience)
+        by_replica.setdefault(instance.replica, []).append(instance)
+    for replica in sorted(by_replica):
+        own, assignment = by_replica[replica], assignments.get(replica)
+        known = tuple(workers.get(replica, ()))
+        steps += _driver(node, assignment, failures.get(replica), known, own, now, wall, patience)
         steps += _executors(node, assignment, known, own, now, patience)
     return steps
 
@@ -202,7 +196,7 @@ def state_of(
 
 
 def _is_here(node: str, assignment: Assignment, role: str) -> bool:
-    """Whether an assignment has a place on a node."""
+    """Return whether an assignment has a place on a node."""
     if not is_executor(role):
         return assignment.node == node
     return any(slot.node == node and slot_role(slot.ordinal) == role for slot in assignment.executors)
@@ -260,7 +254,7 @@ def _driver(
 def _process_facts(
     instance: ObservedProcess | None, tried: int, now: float, patience: SupervisionTimeouts
 ) -> dict[Fact, bool]:
-    """Return what is observed of a driver's process: one that is to end, or the last that was started."""
+    """Return the facts about a driver's process: one that is to end, or the last that was started."""
     if instance is None:
         return {}
     return {
@@ -275,10 +269,10 @@ def _process_facts(
 def _is_given_up(
     here: Assignment, known: Failures | None, workers: tuple[WorkerInfo, ...], policy: FailurePolicy
 ) -> bool:
-    """Whether a driver has failed too often to be started again.
+    """Return whether a driver has failed too often to be restarted.
 
-    The job of a replica runs on without it, and so does one whose worker before still runs: there is no
-    reason to give it up.
+    A job with other replicas, or with a running worker of an earlier revision, continues without it: then the
+    driver is restarted for as long as it takes.
     """
     carried_on = any(one.phase == "running" and one.revision < here.revision for one in workers)
     return known is not None and policy.gives_up(known) and here.membership is None and not carried_on
@@ -301,7 +295,7 @@ def _hang(
     last = instance.heartbeat or instance.started
     late, silent = now - last, now - max(last, instance.pulse)
     at_work = instance.phase == "running"
-    # Starting Spark, taking a job over and ending a batch take time, on a busy machine a multiple of it.
+    # Starting Spark, taking a job over and ending a batch take long, and even longer on a busy machine.
     starting = patience.failures.start_limit(patience.starting, tried)
     observed = {
         Fact.AT_WORK: at_work,
@@ -314,14 +308,14 @@ def _hang(
 
 
 def _reason_of(instance: ObservedProcess) -> str:
-    """Return why a worker has ended. One that was asked to and is still wanted was asked by somebody else."""
+    """Return why a worker has ended. A stop that its supervisor did not request came from elsewhere."""
     if instance.outcome == "stopped":
         return "it was stopped by a signal that its supervisor did not send"
     return instance.reason or "it died"
 
 
 def _ran_well(instance: ObservedProcess, policy: FailurePolicy) -> bool:
-    """Whether a worker that has failed had run well before."""
+    """Return whether a failed worker had run well before."""
     ran = (
         instance.heartbeat - instance.started if instance.heartbeat and instance.phase != "starting" else 0.0
     )
@@ -362,15 +356,15 @@ def _executors(
 
 
 def _fits(instance: ObservedProcess, slot: ExecutorSlot | None) -> bool:
-    """Whether an executor is what is wanted in its place."""
+    """Return whether an executor has the node and the size that are assigned."""
     return slot is not None and instance.size in (None, (slot.cores, slot.memory))
 
 
 def _is_needed(assignment: Assignment | None, driver: WorkerInfo | None) -> bool:
-    """Whether a driver needs its executors although they are wanted no more.
+    """Return whether a driver needs its executors although they are no longer assigned.
 
-    They end by themselves when it does. Until then a driver that makes way, or that ends its last batch,
-    needs them; and a driver that has lost its place in the store for a moment does, too.
+    They end by themselves when it does. Until then, a driver that is superseded or ends its last batch needs
+    them, and so does a driver that is not in the store for a moment.
     """
     if driver is None:
         return assignment is not None
@@ -386,10 +380,10 @@ def _executor(
     now: float,
     policy: FailurePolicy,
 ) -> list[SupervisorStep]:
-    """Start what is assigned here and does not run."""
+    """Start an executor that is assigned here and does not run."""
     of_app = [instance for instance in mine if driver is not None and instance.app_id == driver.app_id]
     if any(instance.alive for instance in of_app):
-        return []  # It has the rule of a process that runs.
+        return []  # The rules of a running process apply.
     last = max(of_app, key=lambda instance: instance.attempt, default=None)
     failed = executor_failures(last, now, policy) if last is not None else 0
     observed = {
@@ -407,7 +401,7 @@ def _executor(
 
 
 def executor_failures(instance: ObservedProcess, now: float, policy: FailurePolicy) -> int:
-    """Return how many executors of a place have failed in a row, given the last that was started there."""
+    """Return how many executors of a place failed in a row, given the last that was started there."""
     until = now if instance.alive else instance.died
     before = 0 if until - instance.started >= policy.window else instance.failures
     return before if instance.alive else before + 1

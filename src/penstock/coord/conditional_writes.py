@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from penstock.cluster.assignment_documents import BackupStatus
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import BackupStatus, Result
+from penstock.cluster.worker_documents import Result
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import ConflictError, ExistsError, MissingError, Store
 from penstock.process_logs.process_log import get_logger

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import Epoch
+from penstock.cluster.node_documents import Epoch
 from penstock.coord.coordination_store import (
     Check,
     ConflictError,

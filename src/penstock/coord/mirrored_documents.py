@@ -10,30 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Epoch,
-    Failures,
-    JobSpec,
-    JobStatus,
-    KnownNode,
-    MasterInfo,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    Result,
-    Revisions,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus, Revisions, Tombstone
 from penstock.cluster.job_retention import last_known_revision
+from penstock.cluster.node_documents import Epoch, KnownNode, MasterInfo, NodeInfo, NodeJobs, NodeReport
 from penstock.cluster.unreadable_documents import reserved_resources
+from penstock.cluster.worker_documents import Failures, Progress, Result, WorkerInfo
 from penstock.cluster.worker_progress import ReportedProgress, same_but_progress
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import ConflictError, Create, Delete, Operation, Put
@@ -109,7 +93,9 @@ class Documents:
         self._decoded: dict[str, tuple[bytes, object]] = {}
         self._faults: dict[str, str] = {}
         """By path, the reason why a document cannot be read."""
-        self._cache = DocumentCache(mirror, self._forget, quiet=(*QUIET_ROOTS, store_paths.NODE_JOBS))
+        self._cache = DocumentCache(
+            mirror, self._forget, quiet=(*QUIET_ROOTS, store_paths.NODE_JOBS), by_replica=_BY_REPLICA
+        )
         self._reported = ReportedProgress()
         self._reporting = threading.Lock()
 
@@ -161,7 +147,7 @@ class Documents:
                     found.setdefault(job_in(name), f"{path}: {reason}")
         return found
 
-    def workers(self) -> dict[str, tuple[WorkerInfo, ...]]:
+    def workers(self) -> dict[ReplicaId, tuple[WorkerInfo, ...]]:
         """Return the registered workers by job. Their progress may be outdated; see :meth:`shown`."""
         return self._cache.groups(
             store_paths.WORKERS, lambda path: self.one(WorkerInfo, path), is_same=same_but_progress
@@ -181,17 +167,26 @@ class Documents:
         self._reported.update(self.all(NodeReport, store_paths.REPORTS), self.workers())
         return self._reported
 
-    def members(self, root: str, documents: Mapping[str, object], job: str) -> tuple[str, ...]:
-        """Return the sorted names of a job's replicas that have documents below a root."""
-        return self._cache.members(root, documents).get(job, ())
+    def replicas_in(
+        self, root: str, documents: Mapping[ReplicaId, object], job: str
+    ) -> tuple[ReplicaId, ...]:
+        """Return the sorted replicas of a job that have documents below a root."""
+        return self._cache.replicas_by_job(root, documents).get(job, ())
 
-    def assignments(self) -> dict[str, Assignment]:
-        """Return all assignments by job."""
-        return self.all(Assignment, store_paths.ASSIGNMENTS)
+    def assignments(self) -> dict[ReplicaId, Assignment]:
+        """Return all assignments."""
+        return self._of_replicas(Assignment, store_paths.ASSIGNMENTS)
 
-    def failures(self) -> dict[str, Failures]:
-        """Return the failures of workers by job."""
-        return self.all(Failures, store_paths.FAILURES)
+    def failures(self) -> dict[ReplicaId, Failures]:
+        """Return the failures of workers."""
+        return self._of_replicas(Failures, store_paths.FAILURES)
+
+    def results(self) -> dict[ReplicaId, Result]:
+        """Return how workers have ended."""
+        return self._of_replicas(Result, store_paths.RESULTS)
+
+    def _of_replicas(self, kind: type[T], root: str) -> dict[ReplicaId, T]:
+        return self._cache.replicas(root, lambda path: self.one(kind, path))
 
     def jobs(self) -> dict[str, JobSpec]:
         """Return the job specifications by job."""
@@ -217,7 +212,7 @@ class Documents:
             reports=self.all(NodeReport, store_paths.REPORTS),
             assignments=self.assignments(),
             workers=self._with_progress(self.workers()),
-            results=self.all(Result, store_paths.RESULTS),
+            results=self.results(),
             failures=self.failures(),
             statuses=self.all(JobStatus, store_paths.STATUS),
             alarms=self.all(Alarm, store_paths.ALARMS),
@@ -272,21 +267,23 @@ class Documents:
         node = self._mirror.get(path)
         return node.data if node is not None else b""
 
-    def _with_progress(self, workers: dict[str, tuple[WorkerInfo, ...]]) -> dict[str, tuple[WorkerInfo, ...]]:
+    def _with_progress(
+        self, workers: dict[ReplicaId, tuple[WorkerInfo, ...]]
+    ) -> dict[ReplicaId, tuple[WorkerInfo, ...]]:
         """Add the reported progress of those workers for which a decision needs it.
 
         These are replicas that catch up, and workers of jobs whose new code is still on probation.
         """
         updated = {name for name, spec in self.jobs().items() if spec.before is not None}
         needed = [
-            name
-            for name, group in workers.items()
-            if (updated and ReplicaId.parse(name).job in updated)
+            replica
+            for replica, group in workers.items()
+            if replica.job in updated
             or any(worker.joined is not None and not worker.joined.in_step for worker in group)
         ]
         if not needed:
             return workers
-        return {**workers, **{name: tuple(map(self.shown, workers[name])) for name in needed}}
+        return {**workers, **{replica: tuple(map(self.shown, workers[replica])) for replica in needed}}
 
     def _forget(self, path: str) -> None:
         """Drop the cached data of a deleted node, because a cluster runs for years."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 MASTERS = "/masters/members"
-"""``/masters/members/NAME``, ephemeral, by each master: :class:`penstock.cluster.documents.MasterInfo`."""
+"""``/masters/members/NAME``, ephemeral, by each master: MasterInfo. The classes are in ``cluster``."""
 LEADER = "/masters/leader"
 """Ephemeral: the lock that masters compete for. Its data is the leader's name."""
 EPOCH = "/masters/epoch"

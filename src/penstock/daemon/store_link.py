@@ -12,8 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from penstock.backups.data_affinity import is_elsewhere, is_forgotten
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, Result, WorkerInfo
+from penstock.cluster.worker_documents import Result, WorkerInfo
 from penstock.cluster.worker_policy import WorkerView
 from penstock.cluster.worker_progress import same_but_progress
 from penstock.coord import store_paths

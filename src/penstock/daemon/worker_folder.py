@@ -21,11 +21,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import DocumentError, encode, of_plain
-from penstock.cluster.documents import Assignment, Progress, ReplicaReport, WorkerInfo
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.errors import SettingError
 from penstock.local_files import write_private
 from penstock.process_logs.process_log import get_logger
+from penstock.replicas.replica_id import AboutReplica, ReplicaName
 
 T = TypeVar("T")
 
@@ -50,10 +52,10 @@ EXIT_REFUSED = 3
 
 
 @dataclass(frozen=True)
-class WorkerConfig:
+class WorkerConfig(AboutReplica):
     """The configuration of a worker, written by its supervisor."""
 
-    job: str
+    job: ReplicaName
     node: str
     host: str
     revision: int
@@ -176,10 +178,10 @@ class Pulse:
 
 
 @dataclass(frozen=True)
-class InstanceRecord:
+class InstanceRecord(AboutReplica):
     """The part of ``instance.json`` that a supervisor reads; the worker reads more."""
 
-    job: str
+    job: ReplicaName
     role: str
     revision: int
     attempt: int

@@ -15,18 +15,18 @@ from penstock.cluster.document_codec import DocumentError
 from penstock.coord.coordination_store import ConflictError, Operation
 
 _UNUSED_SECONDS = 3600.0
-"""A bundle that no job uses is kept for this long: it may have been sent for a job that is to come."""
+"""How long a bundle that no job uses is kept: its job may be submitted after it."""
 
 
 class BundleIntake:
-    """Implements :class:`penstock.master.cluster_service.Bundles`: takes bundles in as the leader."""
+    """Implements :class:`penstock.master.cluster_service.Bundles`: stores bundles as the leader."""
 
     def __init__(
         self, store: BundleStore, guard: Callable[[], list[Operation]], clock: Callable[[], float]
     ) -> None:
         self._store = store
         self._guard = guard
-        """What must hold for the leader to write."""
+        """Returns the checks that fence a leader's writes."""
         self._clock = clock
 
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
@@ -59,7 +59,7 @@ class BundleIntake:
             raise InvalidRequestError(f"bundle {sha256[:12]}: {error}") from error
 
     def forget_others(self, used: Collection[str]) -> None:
-        """Forget bundles that no job names, unless they are new."""
+        """Remove bundles that no job uses, unless they are new."""
         for sha256 in self._store.names():
             if sha256 in used:
                 continue

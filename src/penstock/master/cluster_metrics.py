@@ -11,19 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal
 
-from penstock.cluster.documents import (
-    Alarm,
-    BackupStatus,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    NodeReport,
-    Progress,
-)
+from penstock.cluster.assignment_documents import BackupStatus
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Progress
 from penstock.coord import store_paths
 from penstock.coord.mirrored_documents import Documents
 from penstock.replicas.decisions.replica_set import has_warm_standby, is_replicated, replica_count
-from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.service.replica_status import leading_worker, replicas_of
 
 MetricSample = tuple[tuple[str, ...], float]
@@ -80,7 +74,7 @@ class ClusterFigures:
     @cached_property
     def progress(self) -> Mapping[str, Progress]:
         """The progress of the worker that stands for each job."""
-        jobs = sorted({ReplicaId.parse(name).job for name in self.documents.workers()})
+        jobs = sorted({replica.job for replica in self.documents.workers()})
         leading = {job: leading_worker(self.documents, job) for job in jobs}
         return {job: self.documents.progress_of(worker) for job, worker in leading.items() if worker}
 

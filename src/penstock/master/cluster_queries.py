@@ -1,4 +1,4 @@
-"""Answers of a master about the cluster, its nodes and its jobs, from its mirror of the store."""
+"""Answers queries about the cluster, its nodes and its jobs, from a master's mirror of the store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from penstock import __version__
 from penstock.cluster.client_requests import NotFoundError, RefusedError
-from penstock.cluster.documents import Alarm, JobSpec, JobStatus, NodeInfo, NodeReport
-from penstock.cluster.reconcile import ENDED, OVER, PENDING
+from penstock.cluster.job_documents import ENDED, OVER, PENDING, Alarm, JobSpec, JobStatus
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.unreadable_documents import ADVICE
 from penstock.coord import store_paths
 from penstock.master.cluster_metrics import render
@@ -19,6 +19,7 @@ from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.service.replica_status import (
     job_failure_count,
     leading_worker,
+    of_first_replica,
     replicas_of,
     result_of,
     workers_of,
@@ -28,15 +29,15 @@ from penstock.setting_values import name_fault
 
 
 class LogReader(Protocol):
-    """Reads what the processes of all nodes have logged."""
+    """Reads the logs of the processes on all nodes."""
 
     def read(self, job: str, nodes: Mapping[str, NodeInfo], cursor: str, limit: int) -> dict[str, Any]:
-        """Return lines in order of time and where to go on. Raises InvalidRequestError for a wrong cursor."""
+        """Return lines in order of time, and a cursor. Raises InvalidRequestError for an invalid cursor."""
         ...
 
 
 class ClusterQueries:
-    """Reads what a master knows. :class:`ClusterService` adds the commands."""
+    """Answers queries. :class:`ClusterService` adds the commands."""
 
     def __init__(self, master: Master, logs: LogReader) -> None:
         self._master = master
@@ -88,10 +89,10 @@ class ClusterQueries:
         return {**asdict(info), "report": asdict(report) if report else None, "jobs": jobs}
 
     def _replicas_on(self, node: str) -> list[ReplicaId]:
-        """Return the replicas that have something on a node."""
+        """Return the replicas with a driver or an executor on a node."""
         return [
-            ReplicaId.parse(name)
-            for name, assignment in self._documents.assignments().items()
+            replica
+            for replica, assignment in self._documents.assignments().items()
             if node in (assignment.node, *(slot.node for slot in assignment.executors))
         ]
 
@@ -99,18 +100,18 @@ class ClusterQueries:
         found = {name: self._summary(spec) for name, spec in self._documents.jobs().items()}
         for name, reason in self._documents.unreadable(store_paths.JOBS).items():
             unknown = self._summary(JobSpec(name, "", "", generation=0))
-            found[name] = {**unknown, "reason": f"what is wanted of it cannot be read: {reason}"}
+            found[name] = {**unknown, "reason": f"its specification cannot be read: {reason}"}
         return [found[name] for name in sorted(found)]
 
     def _summary(self, spec: JobSpec) -> dict[str, Any]:
         status = self._status(spec.name)
-        assignment = self._documents.assignments().get(spec.name)
+        assignment = of_first_replica(self._documents.assignments(), spec.name)
         worker = leading_worker(self._documents, spec.name)
         result = result_of(self._documents, spec, status)
         progress = result.progress if result and status.phase == ENDED else None
         if worker is not None:
             progress = self._documents.progress_of(worker)
-        over = status.phase in OVER  # A worker of it may not have left yet, and does nothing for it.
+        over = status.phase in OVER  # A worker that has not left yet does nothing for it.
         return {
             "name": spec.name,
             "phase": status.phase,
@@ -127,9 +128,9 @@ class ClusterQueries:
 
     def job(self, name: str) -> dict[str, Any]:
         spec = self._spec(name)
-        assignment = self._documents.assignments().get(name)
+        assignment = self._documents.assignments().get(spec.first_replica)
         result = result_of(self._documents, spec, self._status(name))
-        failures = self._documents.failures().get(name)
+        failures = self._documents.failures().get(spec.first_replica)
         return {
             **self._summary(spec),
             "spec": asdict(spec),
@@ -173,7 +174,7 @@ class ClusterQueries:
         return known or JobStatus(PENDING, "it was submitted", 0.0)
 
     def _check_readable(self, name: str) -> None:
-        """Refuse to change a job of which something cannot be read."""
+        """Refuse to change a job with an unreadable document."""
         self._documents.actual()
         reason = self._documents.unreadable_jobs().get(name)
         if reason is not None:
@@ -191,7 +192,7 @@ def _of_replica(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checked_name(name: str) -> str:
-    """Return a name that can be one; whatever could be a path is not."""
+    """Return a valid name. Raises NotFoundError for any other, for instance a path."""
     fault = name_fault(name)
     if fault:
         raise NotFoundError(f"not a valid name: {fault}")

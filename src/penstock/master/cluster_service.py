@@ -1,4 +1,4 @@
-"""The commands of a master for clients, decided on its mirror of the store and written as the leader."""
+"""The commands of clients: checked with the mirror of the store, and written as the leader."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from penstock.cluster.alarms import JOB_FAILED, NODE_LOST, alarm_id
+from penstock.cluster.assignment_documents import BackupStatus
 from penstock.cluster.client_requests import (
     InvalidRequestError,
     NotFoundError,
@@ -18,56 +19,60 @@ from penstock.cluster.client_requests import (
     Submission,
 )
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
+    ACTIVE,
+    ENDED,
+    FAILED,
+    OVER,
+    PENDING,
     Alarm,
-    BackupStatus,
     Code,
     JobSpec,
-    NodeInfo,
     Tombstone,
 )
 from penstock.cluster.job_retention import is_idle, last_known_revision
-from penstock.cluster.reconcile import ACTIVE, ENDED, FAILED, OVER, PENDING
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.unreadable_documents import ADVICE
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Check, ConflictError, Delete, Operation, StoreError
 from penstock.coord.mirrored_documents import forget_operations, revision_operations, upsert
-from penstock.graph.job_compatibility import incompatibilities
 from penstock.job_settings import JobSettings, Replicas
 from penstock.master.cluster_queries import ClusterQueries, LogReader, checked_name
-from penstock.master.master import Master
-from penstock.parameters import env_fault, params_fault
-from penstock.replicas.decisions.replica_set import replica_count, shortage
-from penstock.replicas.service.replica_status import (
-    last_revision,
+from penstock.master.job_admission import (
+    check_compatible,
+    check_data,
+    check_params,
+    check_room,
+    check_strategy,
 )
+from penstock.master.master import Master
+from penstock.replicas.service.replica_status import last_revision
 from penstock.replicas.service.requested_replication import (
     change_settings,
     replicas_after_update,
     requested_settings,
     with_settings,
 )
-from penstock.schedule.placement_strategies import UnknownStrategyError, check_strategy_name
 from penstock.schedule.rebalance_plan import rebalance
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _TRIES = 5
-"""How many times a command is decided when something else is written each time meanwhile."""
+"""How many times a command is tried when other writes come in between."""
 
-_KEPT = {"shared": "where all nodes share it", "node": "with its node"}
+_KEPT = {"shared": "in the shared storage", "node": "with its node"}
 
 
 class Bundles(Protocol):
-    """Where code is kept."""
+    """Stores bundles of code."""
 
     def put(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        """Check and keep a bundle. Raises InvalidRequestError."""
+        """Check and store a bundle. Raises InvalidRequestError."""
         ...
 
     def has(self, sha256: str) -> bool:
-        """Whether there is such a bundle."""
+        """Return whether a bundle exists."""
         ...
 
     def check_entry(self, sha256: str, entry: str) -> None:
@@ -75,12 +80,12 @@ class Bundles(Protocol):
         ...
 
     def forget_others(self, used: Collection[str]) -> None:
-        """Forget bundles that no job names, unless they are new."""
+        """Remove bundles that no job uses, unless they are new."""
         ...
 
 
-class _OvertakenError(RefusedError):
-    """What a command was decided on has changed before it was written."""
+class _ChangedMeanwhileError(RefusedError):
+    """The state that a command was decided on changed before its write."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -96,7 +101,7 @@ def _retry_on_conflict(
     @wraps(command)
     def decide(service: ClusterService, /, *args: P.args, **kwargs: P.kwargs) -> T:
         for _ in range(_TRIES - 1):
-            with suppress(_OvertakenError):
+            with suppress(_ChangedMeanwhileError):
                 return command(service, *args, **kwargs)
         return command(service, *args, **kwargs)
 
@@ -129,11 +134,11 @@ class ClusterService(ClusterQueries):
                 f"job {name!r} is {self._status(name).phase}: update it, or kill it and submit it again"
             )
         if known is not None and not submission.fresh:
-            self._check_compatible(known, submission)
+            check_compatible(known, submission)
             location = known.settings.data_location
             if location != settings.data_location:
                 raise RefusedError(
-                    f"what job {name!r} has done is kept {_KEPT[location]}: submit it with --data-location "
+                    f"the data of job {name!r} is kept {_KEPT[location]}: submit it with --data-location "
                     f"{location}, or from scratch (--fresh)"
                 )
         given_out = last_revision(self._documents, name)
@@ -141,7 +146,7 @@ class ClusterService(ClusterQueries):
         if known is None:
             given_out = max(given_out, self._largest_forgotten_revision())
             stone = self._documents.one(Tombstone, f"{store_paths.TOMBSTONES}/{name}")
-            # Its data is being removed, or will be.
+            # The data of the forgotten job is being removed, or will be.
             fresh = fresh or (stone is not None and stone.data)
         spec = JobSpec(
             name=name,
@@ -153,7 +158,7 @@ class ClusterService(ClusterQueries):
             params=submission.params,
             env=submission.env,
             structure=submission.structure,
-            # What was agreed on is still there, and goes on to count.
+            # The agreed batches still exist, and continue to count.
             agreed=known is not None and known.agreed and not submission.fresh,
             after=given_out,
             submitted=self._clock(),
@@ -161,7 +166,7 @@ class ClusterService(ClusterQueries):
         spec = with_settings(spec, settings)
         self._check_room(spec)
         self._check_data(spec)
-        return self._change(spec, "it was submitted", again=True, anew=True)
+        return self._change(spec, "it was submitted", restarts=True, new=True)
 
     @_retry_on_conflict
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
@@ -171,10 +176,10 @@ class ClusterService(ClusterQueries):
             found = submission.structure.get("name")
             raise RefusedError(f"the new code defines job {found!r}, not {name!r}: submit it as a new job")
         self._check(submission, bundle)
-        self._check_compatible(spec, submission)
+        check_compatible(spec, submission)
         replicas = replicas_after_update(spec, submission)
         params, env = {**spec.params, **submission.params}, {**spec.env, **submission.env}
-        self._check_params(params, env)
+        check_params(params, env)
         same_code = bundle == spec.bundle and submission.entry == spec.entry
         if same_code and params == spec.params and env == spec.env:
             if replicas == spec.settings.replicas:
@@ -200,17 +205,17 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         spec = self._active(name)
         changed_spec = replace(spec, params={**spec.params, **params}, env={**spec.env, **env})
-        self._check_params(changed_spec.params, changed_spec.env)
+        check_params(changed_spec.params, changed_spec.env)
         if changed_spec == spec:
             raise InvalidRequestError(f"job {name!r} already has these parameters")
         return self._change(self._next_generation(changed_spec, spec), "its parameters were changed")
 
     def _next_generation(self, spec: JobSpec, before: JobSpec) -> JobSpec:
-        """Return a job with other code or parameters than before, and with what it falls back to."""
+        """Return a job with new code or parameters, and with the code to roll back to."""
         return replace(
             spec,
             generation=before.generation + 1,
-            # The failures of other code are not those of this one.
+            # Failures of other code do not count.
             after=last_revision(self._documents, spec.name),
             before=_fallback(spec, before),
         )
@@ -263,7 +268,7 @@ class ClusterService(ClusterQueries):
         scaled = replace(with_settings(spec, settings), driver=driver)
         if scaled == spec:
             raise InvalidRequestError("nothing to scale was given")
-        assigned = self._documents.assignments().get(name)
+        assigned = self._documents.assignments().get(spec.first_replica)
         allowed = settings.placement.nodes
         stays = settings.data_location == "node"
         if stays and allowed and assigned and assigned.node not in allowed:
@@ -277,7 +282,7 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         spec = self._spec(name)
         self._check_readable(name)
-        if not (spec.drain and not drain):  # What is drained may still be ended at once.
+        if not (spec.drain and not drain):  # A draining job may still be ended at once.
             self._active(name)
         elif self._status(name).phase not in ACTIVE:
             raise RefusedError(f"job {name!r} is {self._status(name).phase}: it has ended")
@@ -292,11 +297,11 @@ class ClusterService(ClusterQueries):
         if phase in (ENDED, FAILED):
             given_out = last_revision(self._documents, name)
             again = replace(spec, wanted="running", drain=False, after=given_out)
-            # What was to be forgotten the last time, and perhaps was not yet, still is.
+            # Otherwise an earlier request to start from scratch, perhaps not carried out yet, stays.
             if fresh:
                 agreed = spec.settings.replicas.is_replicated
                 again = replace(again, fresh=True, forget=given_out, agreed=agreed)
-            return self._change(again, "it was submitted again", again=True)
+            return self._change(again, "it was submitted again", restarts=True)
         if spec.wanted == "ended":
             raise RefusedError(f"job {name!r} is {phase}: submit it again when it has ended")
         if fresh:
@@ -343,7 +348,7 @@ class ClusterService(ClusterQueries):
         self._require_leader()
         found = self._documents.one(Alarm, f"{store_paths.ALARMS}/{checked_name(alarm)}")
         if found is None and alarm in self._documents.unreadable(store_paths.ALARMS):
-            self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # Whatever it says, a person has seen it.
+            self._write([Delete(f"{store_paths.ALARMS}/{alarm}")])  # An operator has seen that it exists.
             return
         if found is None:
             raise NotFoundError(f"there is no alarm {alarm!r}")
@@ -354,10 +359,10 @@ class ClusterService(ClusterQueries):
         operations: list[Operation] = [Delete(f"{store_paths.ALARMS}/{alarm}")]
         status = f"{store_paths.STATUS}/{job}"
         if found.kind == JOB_FAILED and (version := self._documents.version(status)) is not None:
-            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed by now.
+            operations.append(Check(status, version))  # Nodes are read one by one: it may have failed since.
         expected = f"{store_paths.KNOWN}/{found.subject}"
         if found.kind == NODE_LOST and self._documents.version(expected) is not None:
-            operations.append(Delete(expected))  # It would be missed again at once.
+            operations.append(Delete(expected))  # Otherwise the alarm would be raised again at once.
         self._write(operations)
 
     def _require_leader(self) -> None:
@@ -384,73 +389,39 @@ class ClusterService(ClusterQueries):
         return spec
 
     def _check(self, submission: Submission, bundle: str) -> JobSettings:
-        """Return the settings of a job as it is submitted, if it can be."""
+        """Check a submission, and return the settings of the job."""
         if not self._bundles.has(bundle):
             raise InvalidRequestError(f"there is no bundle {bundle!r}: upload it first")
         self._bundles.check_entry(bundle, submission.entry)
         settings = requested_settings(submission)
-        self._check_params(submission.params, submission.env)
+        check_params(submission.params, submission.env)
         if settings.placement.strategy:
-            try:
-                check_strategy_name(settings.placement.strategy)
-            except UnknownStrategyError as error:
-                raise InvalidRequestError(str(error)) from error
+            check_strategy(settings.placement.strategy)
         return settings
 
-    def _check_params(self, params: Mapping[str, str], env: Mapping[str, str | None]) -> None:
-        fault = params_fault(params) or env_fault(env)
-        if fault is not None:
-            raise InvalidRequestError(fault)
-
-    def _check_compatible(self, spec: JobSpec, submission: Submission) -> None:
-        """Refuse code that could not go on from where the job is. The worker, who knows, looks again."""
-        if not spec.structure:
-            return
-        try:
-            found = incompatibilities(spec.structure, submission.structure, has_state=True, in_flight=False)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InvalidRequestError(
-                "the structure of the job is not one that job.to_dict() makes"
-            ) from error
-        if found:
-            raise RefusedError(f"job {spec.name!r} cannot continue with this version: " + "; ".join(found))
-
     def _check_room(self, spec: JobSpec, before: JobSpec | None = None) -> None:
-        """Refuse replicas that the cluster has no nodes for; who lacks some already may have fewer."""
-        nodes = self._documents.all(NodeInfo, store_paths.NODES)
-        lacking = shortage(spec, nodes)
-        no_more = before is not None and replica_count(spec) <= replica_count(before)
-        if lacking and not (no_more and before is not None and shortage(before, nodes)):
-            raise RefusedError(f"job {spec.name!r} cannot have its replicas: {lacking}")
+        check_room(spec, before, self._documents.all(NodeInfo, store_paths.NODES))
 
     def _check_data(self, spec: JobSpec) -> None:
-        """Refuse nodes without the one that has the job's data: it could not run on any of them."""
-        nodes = spec.settings.placement.nodes
-        if spec.settings.data_location != "node" or not nodes:
-            return
         kept = self._documents.one(BackupStatus, f"{store_paths.KEPT}/{spec.name}")
-        if kept is None or kept.origin in nodes or (spec.fresh and kept.revision <= spec.forget):
-            return
-        if self._documents.one(NodeInfo, f"{store_paths.NODES}/{kept.origin}") is not None:
-            told = f"job {spec.name!r} keeps its data on {kept.origin}"
-            raise RefusedError(f"{told}: include that node, or submit it from scratch (--fresh)")
+        check_data(spec, kept, self._documents.all(NodeInfo, store_paths.NODES))
 
     def _change(
-        self, spec: JobSpec, reason: str, *, again: bool = False, anew: bool = False
+        self, spec: JobSpec, reason: str, *, restarts: bool = False, new: bool = False
     ) -> dict[str, Any]:
-        """Write what is wanted now; ``again`` for a job that does not run: it has not ended any more.
+        """Write the spec of a job; ``restarts`` sets the status of a job that is over to PENDING.
 
-        Unless it is submitted ``anew``, fields stay that a later version has written.
+        Fields that a later version has written are kept, unless the job is ``new``.
         """
         path = f"{store_paths.JOBS}/{spec.name}"
         operations = [
-            upsert(self._documents, path, encode(spec, over=b"" if anew else self._documents.raw(path)))
+            upsert(self._documents, path, encode(spec, over=b"" if new else self._documents.raw(path)))
         ]
         known = self._documents.version(f"{store_paths.STATUS}/{spec.name}")
-        if not again and known is not None:
-            # It is granted because of how the job stands, which may just have changed.
+        if not restarts and known is not None:
+            # The command was allowed because of this status, which may have changed.
             operations.append(Check(f"{store_paths.STATUS}/{spec.name}", known))
-        if again:
+        if restarts:
             status = replace(
                 self._status(spec.name),
                 phase=PENDING,
@@ -470,13 +441,13 @@ class ClusterService(ClusterQueries):
         return {"name": spec.name, "generation": spec.generation, "reason": reason}
 
     def _forget_bundles(self, *changed: JobSpec) -> None:
-        """Have bundles forgotten that no job uses; of jobs that cannot be read, that is not known."""
-        with suppress(StoreError):  # There is another time.
+        """Remove bundles that no job uses, unless unreadable jobs may use them."""
+        with suppress(StoreError):  # The next change tries again.
             if not self._documents.unreadable(store_paths.JOBS):
                 self._bundles.forget_others(self._used(changed))
 
     def _used(self, changed: Sequence[JobSpec]) -> set[str]:
-        """Return the bundles that some job runs, or would go back to."""
+        """Return the bundles that jobs use, or may be rolled back to."""
         specs = [*self._documents.jobs().values(), *changed]
         return {spec.bundle for spec in specs} | {spec.before.bundle for spec in specs if spec.before}
 
@@ -485,11 +456,11 @@ class ClusterService(ClusterQueries):
             self._master.write(operations)
         except ConflictError as error:
             self._require_leader()
-            raise _OvertakenError from error
+            raise _ChangedMeanwhileError from error
 
 
 def _fallback(spec: JobSpec, before: JobSpec) -> Code | None:
-    """Return what an update falls back to: the last code and parameters that have run well, if others."""
+    """Return what an update is rolled back to: the last code and parameters that ran well, if different."""
     code = before.before or Code(
         before.bundle, before.entry, before.structure, before.generation, before.params, before.env
     )

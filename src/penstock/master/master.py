@@ -1,4 +1,4 @@
-"""A master: takes part in the leader election; the leader decides and writes its decisions to the store."""
+"""A master: takes part in the leader election; the leader makes decisions and writes them to the store."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from uuid import uuid4
 
 from penstock.cluster.alarms import shortage_since
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import listing_changes
 from penstock.cluster.cluster_state import ClusterState, Rules, missed, needed_nodes, seen_up
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import Assignment, ClusterInfo, Epoch, JobSpec, MasterInfo
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.job_retention import Retention, retention_actions
 from penstock.cluster.leader_actions import (
     Action,
@@ -30,8 +31,10 @@ from penstock.cluster.leader_actions import (
     Unassign,
     UpdateSpec,
 )
+from penstock.cluster.node_documents import ClusterInfo, Epoch, MasterInfo
 from penstock.cluster.placement_request import Placer
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_progress import WorkerKey
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import (
     Check,
@@ -58,6 +61,7 @@ from penstock.coord.store_mirror import StoreMirror
 from penstock.daemon.step_loop import run_step_loop
 from penstock.master.strategy_runner import StrategyChooser
 from penstock.process_logs.process_log import get_logger
+from penstock.replicas.decisions.replica_set import nodes_used
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
 from penstock.schedule.job_placer import JobPlacer
@@ -65,18 +69,18 @@ from penstock.schedule.job_placer import JobPlacer
 _log = get_logger(__name__)
 
 _QUIET_SECONDS = 1.0
-"""How often it is decided, at the most, when nothing has changed but progress."""
+"""The least time between two decisions while only the progress of workers changes."""
 _CLOCK_SET_SECONDS = 1.0
-"""By so much the time of day differs from the machine's own clock when it was set, and did not only drift."""
+"""A larger difference between the time of day and the monotonic clock means that the former was set."""
 _TOGETHER = 100
-"""So many lists of jobs are written in one transaction."""
+"""How many lists of jobs are written in one transaction."""
 _READ_BACK_SECONDS = 2.0
-"""How long a client's change waits at the most until it is read back."""
+"""How long a client's change waits at most until it is read back."""
 
 
 @dataclass(frozen=True)
 class MasterSettings:
-    """How a master goes about it."""
+    """The settings of a master."""
 
     rules: Rules = field(default_factory=Rules)
     locating: LocationSettings = field(default_factory=LocationSettings)
@@ -86,7 +90,7 @@ class MasterSettings:
 
 
 class Master:
-    """One master. :meth:`step` does all there is to do at one moment; :meth:`run` calls it on changes."""
+    """One master. :meth:`step` does everything that is due; :meth:`run` calls it on changes."""
 
     def __init__(
         self,
@@ -107,12 +111,12 @@ class Master:
         self._store = store
         self._clock = clock
         self._monotonic = monotonic or clock
-        """The machine's own clock, by which durations are measured; the other one may be set meanwhile."""
+        """The monotonic clock for durations; the time of day may be set in between."""
         self._last: tuple[float, float] | None = None
         """The times of the last step by both clocks."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
-        """Set while somebody waits for a step: it does not wait for the pause between two."""
+        """Set while a client waits for a step, which then skips the pause between two steps."""
         self.strategies.asked.wake = self.wake
         self._leadership = Leadership(store, info.name, info.url)
         self._mirror = StoreMirror(
@@ -121,45 +125,45 @@ class Master:
         self.documents = Documents(self._mirror)
         self._absent: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
-        """Since when jobs lack a node for something, as far as this leader has seen,"""
-        self._seen_up: dict[tuple[str, int, int], float] = {}
-        """and since when it has seen workers up of which it matters."""
-        self._occasion: tuple[object, ...] = ()
+        """Since when this leader has seen jobs with a part that has no node,"""
+        self._seen_up: dict[WorkerKey, float] = {}
+        """and workers up that may have to prove that they run well."""
+        self._located_for: tuple[object, ...] = ()
         self._locate_at = 0.0
         self._due = True
-        """Whether something is to be decided that no change in the store tells of."""
+        """Whether a decision is due although nothing in the store has changed."""
         self._decided = (0, 0.0)
-        """How many changes had been read when it last decided, and when that was."""
+        """How many changes had been read at the last decision, and when that was."""
         self._listed: tuple[object, object] = (None, None)
-        """The assignments and the lists of jobs that were last found to agree."""
+        """The assignments and the lists of jobs that last matched."""
         self._led = 0
-        """The epoch in which it last decided; 0 when it did not lead the last time it looked."""
+        """The epoch of its last decision; 0 if it did not lead in its last step."""
         self._prepared = False
         self._runs = False
         self._reading = threading.Condition()
         self._begun = 0
-        """How many times the tree has begun to be read,"""
+        """How many times a refresh of the mirror began,"""
         self._read = 0
-        """and the last of these that has been done."""
+        """and the last of these that is complete."""
         store.listen(self._session_changed)
 
     def wake(self) -> None:
-        """Have the next step done soon, and have it decide."""
+        """Request a step soon, with a decision."""
         self._due = True
         self._wake.set()
 
     @property
     def epoch(self) -> Epoch | None:
-        """The epoch in which this master leads, as far as it knows."""
+        """The epoch that this master leads, as far as it knows; None if it does not lead."""
         return self._leadership.epoch
 
     @property
     def connected(self) -> bool:
-        """Whether the store can be asked."""
+        """Whether the store is connected."""
         return self._store.session is Session.CONNECTED
 
     def write(self, operations: list[Operation]) -> None:
-        """Write as the leader, and read it back, so that whoever asks next is told of it.
+        """Write as the leader, and wait until it is read back, so that later requests see it.
 
         Raises ConflictError, also when another leads by now; what was written instead is read back then.
         """
@@ -182,11 +186,11 @@ class Master:
                 self._reading.wait_for(lambda: self._read >= wanted, _READ_BACK_SECONDS)
 
     def guard(self) -> list[Operation]:
-        """Return what must hold when something is written as the leader. Raises ConflictError elsewhere."""
+        """Return the checks that fence a leader's writes. Raises ConflictError unless this master leads."""
         return [self._leadership.fence()]
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop."""
+        """Work until stopped."""
         _log.info("master is up", url=self.info.url)
         self._runs = True
         run_step_loop(
@@ -202,7 +206,7 @@ class Master:
         _log.info("master has stopped")
 
     def step(self, now: float) -> None:
-        """Do what is to be done now. Raises DisconnectedError, after which the next step tries again."""
+        """Do everything that is due. Raises DisconnectedError, after which the next step tries again."""
         if self._store.session is not Session.CONNECTED:
             if self._led:
                 _log.warning("connection to the store lost, leadership lost", epoch=self._led)
@@ -214,7 +218,7 @@ class Master:
         self._announce()
         try:
             epoch = self._leadership.campaign(now, self.wake)
-        except ConflictError:  # Two of us raised the epoch at once: one has lost.
+        except ConflictError:  # Two masters raised the epoch at the same time: one has lost.
             epoch = None
             self.wake()
         with self._reading:
@@ -224,8 +228,7 @@ class Master:
         try:
             self._follow_or_lead(epoch, now, began)
         finally:
-            # Only after the writes were read back: otherwise a waiting client would get the state before
-            # them.
+            # Only after the writes were read back: otherwise a waiting client would get the older state.
             with self._reading:
                 self._read = begun
                 self._reading.notify_all()
@@ -239,16 +242,16 @@ class Master:
         if self._led != epoch.number:
             _log.info("this master leads", epoch=epoch.number)
             self._led = epoch.number
-            # Whoever else is missed may have lost the store with us: they get their time to come back.
+            # Nodes may have lost the store together with this master: their grace time starts again.
             self._absent = {}
             self._due = True
         self._create_cluster_id(now)
-        # What was read is as it was after the step began, by much if this process was paused meanwhile: who
-        # is missed since then has not been missed for longer.
+        # The mirror was read after the step began, long after if this process was paused: a node that is
+        # missing since then has not been missing for longer.
         self._decide(epoch, now + max(self._monotonic() - began, 0.0))
 
     def _adjust_for_clock_change(self, now: float, moment: float) -> None:
-        """Move what is counted by the time of day when that was set: nobody is missed for longer by it."""
+        """Shift times by the time of day when that was set, so that no node seems missing for longer."""
         last, self._last = self._last, (now, moment)
         if last is None or self._monotonic is self._clock:
             return
@@ -261,9 +264,9 @@ class Master:
             self._locate_at += ahead
 
     def _create_cluster_id(self, now: float) -> None:
-        """Give the cluster an id, once for all of its life."""
+        """Give the cluster its id, once."""
         if self.documents.version(store_paths.CLUSTER) is None:
-            with suppress(ConflictError):  # It has one that was not read yet, or another leads.
+            with suppress(ConflictError):  # It has an id that was not read yet, or another master leads.
                 info = ClusterInfo(self._make_id(), now)
                 self._leadership.write([Create(store_paths.CLUSTER, encode(info))])
 
@@ -299,7 +302,7 @@ class Master:
                     operations += self._operations(action, now)
                 self._write(operations)
             except ConflictError as error:
-                # Something has changed since it was read, or another leads: decide again on what is so now.
+                # Something has changed since it was read, or another master leads: decide again.
                 _log.warning("write conflict, deciding again", reason=str(error), epoch=epoch.number)
                 if error.operation is not None:
                     self._mirror.mark_stale(error.operation.path)
@@ -310,24 +313,24 @@ class Master:
                 _log.info(
                     "decided",
                     action=type(action).__name__,
-                    job=getattr(action, "job", ""),
+                    job=str(getattr(action, "replica", "")) or _job_of(action),
                     reason=action.reason,
                     epoch=epoch.number,
                 )
         self._list_jobs(assigned if actions else actual.assignments)
         if actions:
             self._mirror.refresh()
-            self.wake()  # What was written may ask for more.
+            self.wake()  # The new state may need more actions.
 
     def _write(self, operations: list[Operation]) -> None:
-        """Write as the leader, and have it read back by the next refresh."""
+        """Write as the leader, and mark what was written as stale for the next refresh."""
         self._leadership.write(operations)
         for operation in operations:
             if not isinstance(operation, Check):
                 self._mirror.mark_stale(operation.path)
 
-    def _list_jobs(self, assignments: Mapping[str, Assignment]) -> None:
-        """Have each node's list name the jobs that are assigned to it, whoever led before."""
+    def _list_jobs(self, assignments: Mapping[ReplicaId, Assignment]) -> None:
+        """Update each node's list of assigned jobs, also those that another leader wrote."""
         listed = self.documents.node_jobs()
         if self._listed[0] is assignments and self._listed[1] is listed:
             return
@@ -351,19 +354,19 @@ class Master:
     def _location_actions(
         self, desired: Mapping[str, JobSpec], actual: ClusterState, now: float, unsettled: bool
     ) -> list[Action]:
-        """Decide where copies of data go, on a change and after a while; not before jobs have their nodes."""
-        news = location_inputs(desired, actual)
-        if unsettled or (news == self._occasion and now < self._locate_at):
+        """Decide where backups are stored, on changes and periodically, once all jobs have their nodes."""
+        inputs = location_inputs(desired, actual)
+        if unsettled or (inputs == self._located_for and now < self._locate_at):
             return []
-        self._occasion, self._locate_at = news, now + self.settings.locating.period
-        told = locate(desired, actual, now, self.settings.locating) if news else []
+        self._located_for, self._locate_at = inputs, now + self.settings.locating.period
+        told = locate(desired, actual, now, self.settings.locating) if inputs else []
         return [action for action in told if action.job not in actual.unreadable]
 
     def _spec_checks(self, actions: list[Action]) -> list[Operation]:
-        """Return checks that what is wanted of a job is still what was decided on.
+        """Return checks that the spec of a job is still the one that was decided on.
 
-        Nodes are read one by one. Who submits a job anew writes two of them, and a leader that has read but
-        the second would end the job by what was wanted before.
+        Nodes of the store are read one by one. A resubmission writes two of them, and a leader that has read
+        only the second would end the job by its old spec.
         """
         if any(isinstance(action, UpdateSpec) for action in actions):
             return []
@@ -372,13 +375,13 @@ class Master:
         return [Check(path, version)] if version is not None else []
 
     def _node_checks(self, actions: list[Action], actual: ClusterState) -> list[Operation]:
-        """Return checks that nodes that get something to do are still those that it was decided on."""
+        """Return checks that the chosen nodes are still registered as they were at the decision."""
         chosen: set[str] = set()
         for action in actions:
             if isinstance(action, Assign):
-                before = actual.assignments.get(action.job)
-                chosen |= needed_nodes({action.job: action.assignment})
-                chosen -= needed_nodes({action.job: before}) if before is not None else set()
+                before = actual.assignments.get(action.replica)
+                chosen |= nodes_used(action.assignment)
+                chosen -= nodes_used(before) if before is not None else set()
         paths_of = [f"{store_paths.NODES}/{name}" for name in sorted(chosen)]
         versions = [(path, self.documents.version(path)) for path in paths_of]
         return [Check(path, version) for path, version in versions if version is not None]
@@ -393,8 +396,8 @@ class Master:
         match action:
             case Assign(assignment):
                 return [self._assign(assignment)]
-            case Unassign(job):
-                return self._remove(f"{store_paths.ASSIGNMENTS}/{job}")
+            case Unassign(replica):
+                return self._remove(f"{store_paths.ASSIGNMENTS}/{replica}")
             case SetStatus(job, status):
                 return [upsert(self.documents, f"{store_paths.STATUS}/{job}", encode(status))]
             case UpdateSpec(spec):
@@ -420,7 +423,7 @@ class Master:
     def _assign(self, assignment: Assignment) -> Operation:
         path = f"{store_paths.ASSIGNMENTS}/{assignment.job}"
         before = self.documents.one(Assignment, path)
-        # Of a new revision, what this version does not know is not what was meant for the one before.
+        # Unknown fields of an earlier revision do not apply to a new one.
         same = before is not None and before.revision == assignment.revision
         return upsert(
             self.documents, path, encode(assignment, over=self.documents.raw(path) if same else b"")
@@ -431,7 +434,7 @@ class Master:
         return [Delete(path, version)] if version is not None else []
 
     def _prepare(self) -> None:
-        """Make the nodes that all others are below."""
+        """Create the roots of the tree in the store."""
         if self._prepared:
             return
         for root in (*MASTER_ROOTS, store_paths.BUNDLES):
@@ -445,7 +448,7 @@ class Master:
         known = self._store.get(path)
         if known is not None and known.owner == self._store.session_id:
             return
-        with suppress(ExistsError):  # Of a session of ours that has not ended yet.
+        with suppress(ExistsError):  # It belongs to an earlier session of this master that has not ended yet.
             self._store.create(path, encode(self.info), ephemeral=True)
 
     def _session_changed(self, session: Session) -> None:
@@ -453,23 +456,23 @@ class Master:
             self.wake()
 
 
-def _assign(assigned: dict[str, Assignment], action: Action) -> None:
-    """Keep assignments as they are after an action."""
+def _assign(assigned: dict[ReplicaId, Assignment], action: Action) -> None:
+    """Apply an action to the assignments."""
     match action:
         case Assign(assignment):
-            assigned[assignment.job] = assignment
-        case Unassign(job):
-            assigned.pop(job, None)
+            assigned[assignment.replica] = assignment
+        case Unassign(replica):
+            assigned.pop(replica, None)
 
 
 def _job_of(action: Action) -> str:
-    """Return the job that an action, perhaps about one of its replicas, is about; empty if about none."""
-    name = getattr(action, "job", "")
-    return ReplicaId.parse(name).job if name else ""
+    """Return the job that an action is about; empty if it is about none."""
+    job: str = getattr(action, "job", "")
+    return job
 
 
 def _by_subject(actions: list[Action]) -> list[list[Action]]:
-    """Keep together what is about one job or its replicas and comes in a row, so that it happens at once."""
+    """Group consecutive actions about one job, which are written in one transaction."""
     groups: list[tuple[str, list[Action]]] = []
     for action in actions:
         subject = _job_of(action) or f"alarm {getattr(action, 'id', '')}"

@@ -1,4 +1,4 @@
-"""What a master offers to the web layer.
+"""The interface of a master for the web layer.
 
 Methods may be called from any thread and return plain data for JSON. Methods that change something are for
 the leader and raise NotLeaderError on other masters.
@@ -16,19 +16,19 @@ class MasterService(Protocol):
     """A master, as the web layer sees it."""
 
     def is_leader(self) -> bool:
-        """Whether this master leads, as far as it knows. Never waits for anything."""
+        """Return whether this master leads, as far as it knows, without waiting."""
         ...
 
     def leader_url(self) -> str:
-        """Where the leader answers; empty while there is none. Never waits for anything."""
+        """Return the address of the leader, empty while there is none, without waiting."""
         ...
 
     def ready(self) -> tuple[bool, str]:
-        """Whether requests can be served (connected, and a leader is known), and why not."""
+        """Return whether requests can be served (connected, and a leader is known), and why not."""
         ...
 
     def cluster(self) -> dict[str, Any]:
-        """The whole: ``epoch`` (a number), ``leader`` (a name), ``masters`` (MasterInfo), ``version``.
+        """The cluster: ``epoch`` (a number), ``leader`` (a name), ``masters`` (MasterInfo), ``version``.
 
         ``nodes`` and ``jobs`` say how many there are.
         """
@@ -62,7 +62,7 @@ class MasterService(Protocol):
         ...
 
     def put_bundle(self, sha256: str, signature: str, data: bytes) -> dict[str, Any]:
-        """Keep a bundle, so that a submission can name it; returns BundleInfo. Once more is no error.
+        """Store a bundle, so that a submission can name it; return BundleInfo. Repeating it is no error.
 
         Raises InvalidRequestError when ``data`` does not have this digest, when it was not signed with the
         cluster's key, or when it is no bundle that a supervisor would unpack.
@@ -70,33 +70,33 @@ class MasterService(Protocol):
         ...
 
     def submit(self, submission: Submission, bundle: str) -> dict[str, Any]:
-        """Take a job in, with the SHA-256 of a bundle that was put before; returns what :meth:`job` would.
+        """Accept a job, with the SHA-256 of a bundle that was stored before; return what :meth:`job` would.
 
         Raises RefusedError when a job of this name runs or the cluster is too small for its replicas,
-        InvalidRequestError when there is no such bundle or something contradicts something else.
+        InvalidRequestError when there is no such bundle or its settings contradict each other.
         """
         ...
 
     def update(self, name: str, submission: Submission, bundle: str) -> dict[str, Any]:
-        """Exchange the code of a job for that of a bundle that was put before, and what is said of replicas.
+        """Update a job to the code of a bundle that was stored before, and its replication.
 
-        Raises RefusedError with all reasons when it could not go on, InvalidRequestError when the bundle is
-        missing.
+        Raises RefusedError with all reasons when the job could not continue, InvalidRequestError when the
+        bundle is missing.
         """
         ...
 
     def set_params(
         self, name: str, params: Mapping[str, str], env: Mapping[str, str | None]
     ) -> dict[str, Any]:
-        """Change parameters and variables of a job that runs, with the same code; others stay.
+        """Change some parameters and environment variables of a running job, with the same code.
 
-        Raises RefusedError when it does not run, InvalidRequestError when nothing changes or a name cannot
-        be.
+        Raises RefusedError when it does not run, InvalidRequestError when nothing changes or a name is
+        invalid.
         """
         ...
 
     def replicate(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change how a job is replicated while it runs: some of :class:`~penstock.job_settings.Replicas`.
+        """Change the replication of a running job: some of :class:`~penstock.job_settings.Replicas`.
 
         Raises RefusedError when the cluster has too few nodes or racks, InvalidRequestError for what cannot
         be.
@@ -104,7 +104,7 @@ class MasterService(Protocol):
         ...
 
     def migrate(self, name: str, node: str) -> dict[str, Any]:
-        """Move a job's driver to a node; of a job with replicas, that of the first one."""
+        """Move a job's driver to a node; for a job with replicas, that of the first replica."""
         ...
 
     def scale(self, name: str, changes: Mapping[str, int], nodes: tuple[str, ...] | None) -> dict[str, Any]:
@@ -112,22 +112,22 @@ class MasterService(Protocol):
         ...
 
     def kill(self, name: str, drain: bool) -> dict[str, Any]:
-        """End a job after its batch, or after all that its sources have."""
+        """End a job after its batch, or after all its input."""
         ...
 
     def resubmit(self, name: str, fresh: bool) -> dict[str, Any]:
-        """Start a job that ended or failed again; a running one gets a new worker. Clears its failures."""
+        """Restart a job that ended or failed; a running job gets a new worker. Its failures are cleared."""
         ...
 
     def forget(self, name: str, data: bool) -> dict[str, Any]:
-        """Remove all that is known of a job that is over; with ``data``, also what it has done.
+        """Remove all documents of a job that is over; with ``data``, also its data.
 
         Raises RefusedError while it runs.
         """
         ...
 
     def rebalance(self, dry_run: bool) -> dict[str, Any]:
-        """Move drivers from full nodes to emptier ones, or only say which: ``moves`` and ``applied``.
+        """Move drivers from full nodes to emptier ones, or only return the moves: ``moves`` and ``applied``.
 
         A move has ``job``, ``origin``, ``target`` and ``reason``.
         """
@@ -143,11 +143,11 @@ class MasterService(Protocol):
         ...
 
     def clear(self, alarm: str) -> None:
-        """Take an alarm back; that of a failed job lets it run again. Raises NotFoundError."""
+        """Clear an alarm; clearing that of a failed job restarts the job. Raises NotFoundError."""
         ...
 
     def logs(self, name: str, cursor: str, limit: int) -> dict[str, Any]:
-        """Lines of a job from all nodes in order of time: ``{"lines": [...], "cursor": "..."}``.
+        """Log lines of a job from all nodes in order of time: ``{"lines": [...], "cursor": "..."}``.
 
         A line has ``timestamp`` (ISO 8601, UTC), ``level``, ``event``, ``process``, ``node``, ``job``; of
         a job with replicas also ``replica``, the number of the one it is about.
@@ -155,5 +155,5 @@ class MasterService(Protocol):
         ...
 
     def metrics(self) -> str:
-        """Figures in Prometheus' text format."""
+        """The metrics in the text format of Prometheus."""
         ...

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import IO
 
 import penstock
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.errors import PenstockError
 from penstock.process_logs.process_log import get_logger
 from penstock.schedule.custom_strategy import (
@@ -40,7 +40,7 @@ from penstock.schedule.placement_strategies import (
 )
 
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "VIRTUAL_ENV")
-"""What a strategy sees of the environment: tokens and keys are not among it."""
+"""The environment variables that a strategy sees; tokens and keys are not among them."""
 _EXACT = f"{Exact.__module__}:{Exact.__name__}"
 _MODULE = "penstock.schedule.custom_strategy_process"
 
@@ -52,14 +52,14 @@ class StrategyProcess:
     """
 
     folder: Path | None = None
-    """Where the user's package is; looked at before everything installed."""
+    """The folder of the user's package, which is searched before installed packages."""
     memory: int = 4 << 30
     """Bytes of address space, at most."""
     answer: int = 16 << 20
-    """Bytes of an answer, at most; also of what may be written to any file."""
+    """The largest answer, in bytes; also the largest file that it may write."""
 
     def __call__(self, question: bytes, seconds: float) -> StrategyProcessResult:
-        """Run it; what it starts ends with it."""
+        """Run it, and end all processes that it starts."""
         limits = [str(self.memory), str(self.answer)]
         argv = [sys.executable, "-P", "-m", _MODULE, *limits, *([str(self.folder)] if self.folder else [])]
         environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -101,7 +101,7 @@ def strategy_named(name: str, folder: Path | None = None, seconds: float = 5.0) 
 
 
 def _has_ended(pid: int, seconds: float) -> bool:
-    """Wait until a process ends, and leave it unreaped: as long as it is, its id belongs to nobody else."""
+    """Wait until a process ends, without reaping it, so that its id is not used again."""
     deadline = time.monotonic() + seconds
     while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() > deadline:
@@ -111,7 +111,7 @@ def _has_ended(pid: int, seconds: float) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """End the process and what it started, as long as that is in its group, whose id is its own."""
+    """End the process with its process group, whose id is its pid."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     return process.wait()
@@ -125,14 +125,14 @@ def _read(file: IO[bytes], most: int) -> bytes:
 _log = get_logger(__name__)
 
 _SECONDS = 5.0
-"""How long a user's strategy may think."""
+"""How long a user's strategy may take."""
 _AT_ONCE = 4
 _MOST_ANSWERS = 100
 
 
 @dataclass
 class _Answer:
-    """What a strategy said, once it has."""
+    """The answer of a strategy, once there is one."""
 
     done: bool = False
     matrix: Matrix | None = None
@@ -141,7 +141,7 @@ class _Answer:
 
 @dataclass
 class StrategyAnswers:
-    """The questions that are under way, and the answers that nobody has fetched yet."""
+    """The running questions, and the answers that were not fetched yet."""
 
     wake: Callable[[], None] = lambda: None
     """Called when there is an answer."""
@@ -155,9 +155,9 @@ class StrategyAnswers:
         snapshot: ClusterSnapshot,
         demands: tuple[Task, ...],
     ) -> Matrix:
-        """Return or raise what a strategy said, or StrategyPendingError. An answer is given once.
+        """Return or raise the answer of a strategy, or raise StrategyPendingError. An answer is given once.
 
-        It may be of some seconds ago; who uses it verifies it against the cluster as it is now.
+        It may be some seconds old; the caller checks it against the current state of the cluster.
         """
         with self._lock:
             known = self._answers.get(about)
@@ -179,9 +179,9 @@ class StrategyAnswers:
         demands: tuple[Task, ...],
     ) -> None:
         if sum(not answer.done for answer in self._answers.values()) >= _AT_ONCE:
-            return  # Who asks again when one of them has answered is heard then.
+            return  # The caller asks again when one of them has answered.
         if len(self._answers) >= _MOST_ANSWERS:
-            # Of jobs that have gone meanwhile: nobody will fetch them.
+            # Answers for jobs that have ended since are never fetched.
             self._answers = {key: answer for key, answer in self._answers.items() if not answer.done}
         answer = self._answers[about] = _Answer()
         arguments = (answer, strategy, snapshot, demands)
@@ -194,7 +194,7 @@ class StrategyAnswers:
             answer.matrix = strategy.place(snapshot, demands)
         except PenstockError as error:
             answer.error = error
-        except Exception as error:  # Whatever it is: who asked must hear of it.
+        except Exception as error:  # Any error is an answer: the caller must not wait for ever.
             _log.exception("strategy could not be asked")
             answer.error = PenstockError(f"it could not be run: {error}")
         with self._lock:
@@ -204,7 +204,7 @@ class StrategyAnswers:
 
 @dataclass(frozen=True)
 class BackgroundStrategy:
-    """A strategy that may take its time."""
+    """A strategy that runs in the background."""
 
     name: str
     bundle: str
@@ -212,15 +212,15 @@ class BackgroundStrategy:
     asked: StrategyAnswers
 
     def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
-        """Return what the strategy has said. Raises StrategyPendingError until it has."""
-        # An answer that was given while there were other nodes is no answer to this question.
+        """Return the answer of the strategy. Raises StrategyPendingError until there is one."""
+        # An answer for other nodes does not answer this question.
         nodes = tuple(sorted(node.name for node in snapshot.nodes))
         about = (self.name, self.bundle, tuple(task.id for task in demands), nodes)
         return self.asked.ask(about, self.strategy, snapshot, demands)
 
 
 class _Missing:
-    """Stands for a strategy whose code cannot be had."""
+    """Takes the place of a strategy whose code cannot be loaded."""
 
     def __init__(self, name: str, reason: str) -> None:
         self._error = CustomStrategyError(name, "name", reason)

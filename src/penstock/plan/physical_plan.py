@@ -133,11 +133,6 @@ class PhysicalPlan:
         """Whether the job has a keyed edge, so that Spark has to shuffle."""
         return bool(self.exchanges)
 
-    @property
-    def needs_feedback(self) -> bool:
-        """Whether a micro-batch can leave records for the next one."""
-        return self.native.feedback or any(exchange.feedback for exchange in self.exchanges)
-
 
 def compile_plan(job: Job) -> PhysicalPlan:
     """Validate a job and return its physical plan."""

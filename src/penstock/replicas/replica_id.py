@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from typing import Annotated, NamedTuple, Self
 
 _SIGN = "~"
 """Not allowed in the name of a job."""
@@ -18,9 +18,13 @@ class ReplicaIdError(ValueError):
     """A text is not a valid name of a replica."""
 
 
-@dataclass(frozen=True, order=True)
-class ReplicaId:
-    """A replica of a job. The name of the first is the job's name, so that a running job can get replicas.
+class _JobAndIndex(NamedTuple):
+    job: str
+    index: int  # type: ignore[assignment]  # Not the method of a sequence.
+
+
+class ReplicaId(_JobAndIndex):
+    """A replica of a job. The first is written as the job's name, so that a running job can get replicas.
 
     >>> str(ReplicaId("count")), str(ReplicaId("count", 2))
     ('count', 'count~2')
@@ -30,12 +34,13 @@ class ReplicaId:
     'replica 2'
     """
 
-    job: str
-    index: int = 0
+    # A tuple, because decisions about thousands of jobs hash and compare identities most of the time.
+    __slots__ = ()
 
-    def __post_init__(self) -> None:
-        if not self.job or _SIGN in self.job or not 0 <= self.index <= _LARGEST:
-            raise ReplicaIdError(f"no job {self.job!r} can have a replica {self.index}")
+    def __new__(cls, job: str, index: int = 0) -> Self:
+        if not job or _SIGN in job or not 0 <= index <= _LARGEST:
+            raise ReplicaIdError(f"no job {job!r} can have a replica {index}")
+        return super().__new__(cls, job, index)
 
     def __str__(self) -> str:
         return f"{self.job}{_SIGN}{self.index}" if self.index else self.job
@@ -71,15 +76,33 @@ def _parse(text: str) -> ReplicaId:
     return ReplicaId(job, int(index or 0))
 
 
-def by_job(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
-    """Group the names of replicas by job, in the order of their indexes.
+JobName = Annotated[str, ReplicaId]
+"""The name of a job in a document. A document in which it cannot be one is not read."""
+ReplicaName = Annotated[str, ReplicaId.parse]
+"""The text form of a replica's identity in a document, likewise."""
 
-    >>> by_job(["words", "count~10", "count~2", "count"])
-    {'count': ('count', 'count~2', 'count~10'), 'words': ('words',)}
+
+class AboutReplica:
+    """A document about one replica of a job, or about a job without replicas: then the replica is 0."""
+
+    job: ReplicaName
+
+    @cached_property
+    def replica(self) -> ReplicaId:
+        """The replica that ``job`` names."""
+        return ReplicaId.parse(self.job)
+
+
+def by_job(replicas: Iterable[ReplicaId]) -> dict[str, tuple[ReplicaId, ...]]:
+    """Return replicas by job, those of each job in their order.
+
+    >>> found = by_job(map(ReplicaId.parse, ["words", "count~10", "count~2", "count"]))
+    >>> {job: [str(replica) for replica in own] for job, own in found.items()}
+    {'count': ['count', 'count~2', 'count~10'], 'words': ['words']}
     """
-    found: dict[str, list[str]] = {}
-    for replica, name in sorted((ReplicaId.parse(name), name) for name in names):
-        found.setdefault(replica.job, []).append(name)
+    found: dict[str, list[ReplicaId]] = {}
+    for replica in sorted(replicas):
+        found.setdefault(replica.job, []).append(replica)
     return {job: tuple(own) for job, own in found.items()}
 
 

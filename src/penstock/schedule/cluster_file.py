@@ -20,7 +20,7 @@ _TOLD = 8
 
 
 class DescriptionError(PenstockError):
-    """A described cluster cannot be read; ``faults`` names each place and what is wrong there."""
+    """The description of a cluster is invalid; ``faults`` names each place and its fault."""
 
     def __init__(self, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
@@ -105,7 +105,7 @@ class Description:
     storage: Mapping[str, float]
     """By node: what it has for backups."""
     backups: Mapping[str, TaskBackup]
-    """By task; one that keeps nothing is not there."""
+    """By task; tasks without data are left out."""
 
 
 def parse_cluster_file(text: str) -> Description:
@@ -221,7 +221,7 @@ _READ: Mapping[str, Any] = {"text": str, "number": float, "bytes": int, "names":
 
 
 def _fault(field: Field, value: object) -> str:
-    """Say what is wrong with a value; empty if nothing."""
+    """Return the fault of a value; empty if it is valid."""
     if field.kind in ("number", "bytes"):
         return _figure_fault(field, value)
     if field.kind == "text":
@@ -251,11 +251,11 @@ def _figure_fault(field: Field, value: object) -> str:
 
 
 _LARGEST = 1e18
-"""No cluster has more of anything, and sums of it stay exact enough."""
+"""The largest number: no cluster has more of anything, and sums stay exact enough."""
 
 
 def _names(lists: Mapping[str, list[dict[str, Any]]], faults: list[str]) -> None:
-    """Find names that are there twice, and names of what is not there."""
+    """Return the faults of duplicate names, and of names of missing things."""
     nodes = _once("nodes", "name", lists["nodes"], faults)
     tasks = _once("tasks", "id", lists["tasks"], faults)
     _once("links", "rack", lists["links"], faults)

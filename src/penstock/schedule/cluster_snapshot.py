@@ -1,7 +1,4 @@
-"""Turns the documents of a cluster into the snapshot that placement is decided on.
-
-It decides nothing.
-"""
+"""Converts the documents of a cluster into the snapshot for placement decisions."""
 
 from __future__ import annotations
 
@@ -10,8 +7,10 @@ from dataclasses import replace
 from itertools import islice, pairwise
 from math import inf
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.placement_constraints import Usage
@@ -21,13 +20,21 @@ DRIVER = "driver"
 EXECUTOR = "executor"
 
 
-def task_id(job: str, role: str) -> str:
-    """Name a task by its job and its role, ``driver`` or ``executor-ORDINAL``.
+def task_id(job: str | ReplicaId, role: str) -> str:
+    """Name a task by its job or replica and its role, ``driver`` or ``executor-ORDINAL``.
 
     >>> task_id("wordcount", "executor-2")
     'wordcount/executor-2'
     """
     return f"{job}/{role}"
+
+
+def replica_of_task(task: Task) -> ReplicaId | None:
+    """Return the replica that a task belongs to; None for one of a document that has no such name.
+
+    The model of placement, also used for other clusters than those of Penstock, has plain names.
+    """
+    return ReplicaId.find(task.job)
 
 
 def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
@@ -43,9 +50,9 @@ def node_of(info: NodeInfo, report: NodeReport | None) -> Node:
 def tasks_of(
     spec: JobSpec, assignment: Assignment | None, nodes: Mapping[str, NodeInfo], replica: int = 0
 ) -> list[Task]:
-    """Return the tasks of a replica: what it asks for, and where that runs now; none of a job that is over.
+    """Return the tasks of a replica, with their current nodes; none of a job that is over.
 
-    A driver that the user moved is pinned to that node as long as it is there. With the user's own Spark
+    A driver that the user moved is pinned to that node unless it is missing. With the user's own Spark
     cluster there are no executors to place.
     """
     if assignment is None and spec.wanted != "running":
@@ -66,7 +73,7 @@ def driver_task(
     avoid: tuple[str, ...] = (),
     replica: int = 0,
 ) -> Task:
-    """Return the driver that a job asks for, and that may run on some nodes."""
+    """Return the driver task of a replica, which may run on some nodes only."""
     asked, name = spec.settings.resources, str(ReplicaId(spec.name, replica))
     return Task(
         task_id(name, DRIVER),
@@ -88,7 +95,7 @@ def executor_task(
     avoid: tuple[str, ...] = (),
     replica: int = 0,
 ) -> Task:
-    """Return one of the executors that a job asks for."""
+    """Return one of the executor tasks of a replica."""
     name = str(ReplicaId(spec.name, replica))
     return Task(
         task_id(name, f"{EXECUTOR}-{ordinal}"),
@@ -104,7 +111,7 @@ def executor_task(
 
 
 def _ordinals(there: Iterable[int], count: int) -> list[int]:
-    """Return the numbers of a job's executors: those that are there, then the first free ones.
+    """Return the numbers of a job's executors: those that exist, then the first free ones.
 
     >>> _ordinals([2, 7], 3)
     [1, 2, 7]
@@ -115,12 +122,12 @@ def _ordinals(there: Iterable[int], count: int) -> list[int]:
 
 
 def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState) -> ClusterSnapshot:
-    """Return the nodes with all that stays on them. It is not to be moved, so no rule is said of it."""
-    asked = {request.name: request for request in requests}
+    """Return the nodes with all tasks that stay there. These are not moved, so they carry no rules."""
+    asked = {request.id: request for request in requests}
     tasks = [
         task
-        for name in sorted(actual.assignments)
-        for task in standing_tasks(actual.assignments[name], asked.get(name))
+        for replica in sorted(actual.assignments, key=str)
+        for task in standing_tasks(actual.assignments[replica], asked.get(replica))
         if task.current in actual.nodes
     ]
     tasks += _of_unreadable_jobs(actual)
@@ -130,12 +137,12 @@ def standing_snapshot(requests: Iterable[PlacementRequest], actual: ClusterState
     nodes = [node_of(actual.nodes[name], actual.reports.get(name)) for name in sorted(actual.nodes)]
     snapshot = ClusterSnapshot(tuple(_no_smaller_than(node, used[node.name]) for node in nodes), tuple(tasks))
     if all(snapshot.status(node) == OVERLOADED for node in snapshot.nodes):
-        return replace(snapshot, overloaded_above=inf)  # Then it tells no node from another.
+        return replace(snapshot, overloaded_above=inf)  # It would not distinguish any node.
     return snapshot
 
 
 def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
-    """Return what jobs have whose assignments cannot be read: what these tell, or else what is used now."""
+    """Return the tasks of jobs with unreadable assignments, as far as these can be read or as they run."""
     if not actual.unreadable:  # The usual case: skip the search through all that runs.
         return []
     told = [
@@ -164,14 +171,14 @@ def _of_unreadable_jobs(actual: ClusterState) -> list[Task]:
         for one in report.workers
         if one.pid
         and node in actual.nodes
-        and ReplicaId.parse(one.job).job in actual.unreadable
-        and one.job not in actual.assignments
+        and one.replica.job in actual.unreadable
+        and one.replica not in actual.assignments
         and one.job not in known
     ]
 
 
 def standing_tasks(assignment: Assignment, request: PlacementRequest | None = None) -> list[Task]:
-    """Return what of a job stays where it is."""
+    """Return the tasks of a job that stay where they are."""
     slots = assignment.executors if request is None else request.slots
     tasks = [
         Task(
@@ -199,17 +206,17 @@ def standing_tasks(assignment: Assignment, request: PlacementRequest | None = No
 
 
 def _no_smaller_than(node: Node, used: Usage) -> Node:
-    """Return a node with room for what it has: one that came back smaller keeps it, and gets nothing new."""
+    """Return a node with room for its tasks: one that came back smaller keeps them, and gets no new ones."""
     if used.cpu <= node.cores and used.memory <= node.memory:
         return node
     return replace(node, cores=max(node.cores, used.cpu), memory=max(node.memory, used.memory))
 
 
 def assumed_traffic(tasks: Iterable[Task], jobs: set[str]) -> list[Traffic]:
-    """Return what the tasks of each job are assumed to send each other, because it is not measured.
+    """Return the assumed traffic between the tasks of each job, which is not measured.
 
-    Every executor talks to the driver and to the next executor, all alike. Traffic between all pairs would
-    group the same tasks with many more entries.
+    Every executor sends to the driver and to the next executor, at the same rate. Traffic between all pairs
+    would group the same tasks with many more entries.
 
     >>> tasks = [Task(f"j/{role}", "j", role[:8]) for role in ("driver", "executor-1", "executor-2")]
     >>> [(pair.first, pair.second) for pair in assumed_traffic(tasks, {"j"})]

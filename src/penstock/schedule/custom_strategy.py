@@ -20,7 +20,7 @@ from penstock.schedule.placement_model import ClusterSnapshot, Matrix, MatrixErr
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _LAST = 300
-"""How much of what a process wrote last is shown."""
+"""How much of the last output of a process is shown."""
 
 
 @dataclass(frozen=True)
@@ -30,17 +30,17 @@ class StrategyProcessResult:
     code: int | None
     """None if it was ended because its time was over."""
     answer: bytes
-    """What it answered, and nothing of what the user's code printed."""
+    """The answer, without the output of the user's code."""
     said: str = ""
     """What it wrote to standard error."""
 
 
 Runner = Callable[[bytes, float], StrategyProcessResult]
-"""Runs ``python -m penstock.schedule.custom_strategy_process`` with an input, for so many seconds at most."""
+"""Runs ``python -m penstock.schedule.custom_strategy_process`` with an input and a time limit in seconds."""
 
 
 class CustomStrategyError(PenstockError):
-    """A user's strategy cannot be used; ``kind`` says in one word why."""
+    """A user's strategy cannot be used; ``kind`` is the reason in one word."""
 
     def __init__(self, strategy: str, kind: str, reason: str) -> None:
         self.strategy = strategy
@@ -66,7 +66,7 @@ class CustomStrategy:
     seconds: float = 5.0
 
     def place(self, snapshot: ClusterSnapshot, demands: tuple[Task, ...]) -> Matrix:
-        """Return what the user's class says; raises CustomStrategyError."""
+        """Return the matrix of the user's class; raises CustomStrategyError."""
         return run_custom(self.name, snapshot, demands, self.seconds, self.runner)
 
 
@@ -82,7 +82,7 @@ def is_custom(name: str) -> bool:
 def run_custom(
     name: str, snapshot: ClusterSnapshot, demands: tuple[Task, ...], seconds: float, runner: Runner
 ) -> Matrix:
-    """Ask a user's strategy in its own process; raises CustomStrategyError for whatever goes wrong."""
+    """Run a user's strategy in its own process; raises CustomStrategyError for any failure."""
     if not _NAME.fullmatch(name):
         raise CustomStrategyError(name, "name", "its name must be MODULE:CLASS")
     finished = runner(write_question(name, snapshot, tuple(task.id for task in demands)), seconds)
@@ -140,7 +140,7 @@ def read_snapshot(given: object) -> ClusterSnapshot:
 
 
 def repeated(what: str, names: Iterable[str]) -> Iterator[str]:
-    """Tell which names are there more than once.
+    """Return a sentence about duplicate names.
 
     >>> list(repeated("node", ["a", "b", "a"]))
     ["node 'a' is there 2 times"]

@@ -1,7 +1,7 @@
 """Places the requests of a leader.
 
-Ranks jobs, orders the requests, has strategies decide, and turns the matrix into answers. What is not
-requested stays where it is.
+It ranks jobs, orders the requests, runs strategies, and turns their matrices into answers. Tasks that are not
+requested stay where they are.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.cluster_snapshot import (
     DRIVER,
     EXECUTOR,
@@ -30,14 +32,14 @@ from penstock.schedule.placement_strategies import DEFAULT_STRATEGY, Balanced, S
 from penstock.schedule.replica_anti_affinity import placement_rounds, with_excluded_nodes
 
 DEFAULT_PRIORITY = 5
-"""The priority of a job that does not say one: the default of ``QoS``."""
+"""The priority of a job without one: the default of ``QoS``."""
 
 ChooseStrategy = Callable[[JobSpec], tuple[str, Strategy]]
 """Returns the strategy that decides about a job, and its name."""
 
 
 def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
-    """Have the default decide about every job."""
+    """Return the default strategy for every job."""
     return DEFAULT_STRATEGY, Balanced()
 
 
@@ -45,60 +47,60 @@ def always_balanced(_: JobSpec) -> tuple[str, Strategy]:
 class JobPlacer:
     """A :class:`penstock.cluster.placement_request.Placer` that asks strategies.
 
-    What is not asked for stays where it is, whatever it takes there. Where there is not room for all, jobs of
-    a higher priority come first, with all of their replicas, then those that were submitted earlier; among
-    those of one priority, users' own strategies are asked last. Neighbours with the same strategy are decided
-    about together. Replicas of a job take turns.
+    Tasks that are not requested keep their nodes and resources. If there is not room for all, jobs of a
+    higher priority come first, with all of their replicas, then those that were submitted earlier; among
+    those of one priority, users' own strategies run last. Consecutive jobs with the same strategy are placed
+    together. Replicas of a job are placed one after the other.
     """
 
     choose: ChooseStrategy = always_balanced
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
-        """Answer all requests. What was on nodes that are gone is asked for, or takes no room.
+    ) -> Mapping[ReplicaId, PlacementResult]:
+        """Answer all requests. Tasks of lost nodes are either requested, or take no room.
 
-        What finds no node and runs elsewhere stays there. Its room is not for others, so these are decided
-        about again. Each time at least one request has become one for less.
+        A running task that finds no other node keeps its own, and its room. Then the other requests are
+        decided again. In each round at least one request becomes smaller.
         """
         ranks = ranks_of(request.spec for request in requests)
-        asked = {request.name: request for request in requests}
-        failed: dict[str, PlacementResult] = {}
+        asked = {request.id: request for request in requests}
+        failed: dict[ReplicaId, PlacementResult] = {}
         while True:
             answers = self._answered(list(asked.values()), actual, ranks)
             again = False
-            for name, request in sorted(asked.items()):
-                answer = answers.get(name, PlacementResult())
+            for replica, request in sorted(asked.items(), key=itemgetter(0)):
+                answer = answers.get(replica, PlacementResult())
                 less = remaining_request(request, answer, actual)
                 if less is request:
                     continue
                 again = True
                 if request.driver and (less is None or not less.driver):
-                    failed[name] = replace(answer, node=None, told=_rejection_reason(request, answer))
+                    failed[replica] = replace(answer, node=None, told=_rejection_reason(request, answer))
                 if less is None:
-                    del asked[name]
+                    del asked[replica]
                 else:
-                    asked[name] = less
+                    asked[replica] = less
             if not again:
-                return {**answers, **{name: _failed(failed[name], answers.get(name)) for name in failed}}
+                return {**answers, **{one: _failed(failed[one], answers.get(one)) for one in failed}}
 
     def _answered(
         self, requests: Sequence[PlacementRequest], actual: ClusterState, ranks: Mapping[str, int]
-    ) -> Mapping[str, PlacementResult]:
+    ) -> Mapping[ReplicaId, PlacementResult]:
         snapshot = standing_snapshot(requests, actual)
-        answers: dict[str, PlacementResult] = {}
+        answers: dict[ReplicaId, PlacementResult] = {}
         for equals in _by_priority(requests):
             for asked in placement_rounds(equals):
                 kept = [with_excluded_nodes(request, requests, snapshot) for request in asked]
                 snapshot, placed = self._decided(kept, snapshot, ranks)
-                for name, answer in placed.items():
-                    answers[name] = _together(answers.get(name), answer)
+                for replica, answer in placed.items():
+                    answers[replica] = _together(answers.get(replica), answer)
         return answers
 
     def _decided(
         self, requests: Sequence[PlacementRequest], snapshot: ClusterSnapshot, ranks: Mapping[str, int]
-    ) -> tuple[ClusterSnapshot, Mapping[str, PlacementResult]]:
-        """Answer requests in which no two are of replicas of one job, those with users' strategies last."""
+    ) -> tuple[ClusterSnapshot, Mapping[ReplicaId, PlacementResult]]:
+        """Answer requests without two replicas of one job, those with users' strategies last."""
         chosen = []
         for request in requests:
             name, strategy = self.choose(request.spec)
@@ -106,8 +108,8 @@ class JobPlacer:
             # A class of the same name in other code is another class.
             key = (own, name, request.spec.bundle if own else "")
             chosen.append((own, ranks[request.spec.name], key, strategy, request))
-        answers: dict[str, PlacementResult] = {}
-        # Neighbours of one strategy are decided about together: who comes first stays first.
+        answers: dict[ReplicaId, PlacementResult] = {}
+        # Consecutive requests of one strategy are decided together: the order by rank is kept.
         for key, group in groupby(sorted(chosen, key=lambda one: one[:2]), key=lambda one: one[2]):
             _, _, _, strategies, asked = zip(*group, strict=True)
             snapshot, placed = _placed(key[1], strategies[0], asked, snapshot, ranks)
@@ -124,26 +126,26 @@ def _by_priority(requests: Iterable[PlacementRequest]) -> list[list[PlacementReq
 
 
 def _together(driver: PlacementResult | None, executors: PlacementResult) -> PlacementResult:
-    """Return the answer to the two halves of a request."""
+    """Merge the answers for the driver and for the executors of a request."""
     if driver is None:
         return executors
     return replace(driver, executors=executors.executors, executors_told=executors.executors_told)
 
 
 def _rejection_reason(request: PlacementRequest, answer: PlacementResult) -> str:
-    """Say why a driver is not placed, or not without its executors."""
+    """Return why a driver is not placed, or not without its executors."""
     if answer.executors and request.before is None:
         return f"no node has room for the driver once the executors are placed: {answer.told}"
     return answer.told or answer.executors_told
 
 
 def _failed(first: PlacementResult, last: PlacementResult | None) -> PlacementResult:
-    """Return the answer to a request whose driver found no node: why, and what its executors have got."""
+    """Return the answer for a driver without a node: the first reason, and the nodes of its executors."""
     return replace(first, executors=last.executors if last is not None and not last.waits else {})
 
 
 def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
-    """Return who comes first where there is not room for all: by priority, then by age, then by name.
+    """Return the ranks of jobs if there is not room for all: by priority, then by age, then by name.
 
     >>> jobs = [JobSpec("a", "", "", submitted=2.0), JobSpec("b", "", "", submitted=1.0)]
     >>> urgent = JobSpec("c", "", "", structure={"qos": {"priority": 9}}, submitted=3.0)
@@ -155,7 +157,7 @@ def ranks_of(specs: Iterable[JobSpec]) -> dict[str, int]:
 
 
 def _priority(spec: JobSpec) -> int:
-    """Return the priority of a job, from its structure; one that says nothing sensible is ordinary."""
+    """Return the priority of a job from its structure; the default if that has no valid one."""
     qos = spec.structure.get("qos")
     given = qos.get("priority") if isinstance(qos, Mapping) else None
     return given if isinstance(given, int) else DEFAULT_PRIORITY
@@ -164,9 +166,9 @@ def _priority(spec: JobSpec) -> int:
 def remaining_request(
     request: PlacementRequest, answer: PlacementResult, actual: ClusterState
 ) -> PlacementRequest | None:
-    """Return what is still asked for after an answer, given that what found no node stays where it is.
+    """Return the rest of a request after an answer, if tasks that found no node stay where they are.
 
-    That is the request itself if nothing follows from the answer; None if nothing is left of it.
+    It is the request itself if it does not shrink, and None if nothing is left of it.
     """
     before = request.before
     if request.driver and answer.node is None:
@@ -174,7 +176,7 @@ def remaining_request(
             return None if answer.executors else request  # Executors without a driver do nothing.
         left = request.staying
         if not before.executors and before.node not in actual.nodes:
-            return replace(left, missing=())  # Here, too.
+            return replace(left, missing=())  # Executors without a driver do nothing.
         return replace(left, slots=before.executors, missing=()) if answer.waits else left
     there = {slot.ordinal: slot for slot in before.executors} if before is not None else {}
     stay = tuple(
@@ -198,8 +200,8 @@ def _placed(
     requests: Sequence[PlacementRequest],
     snapshot: ClusterSnapshot,
     ranks: Mapping[str, int],
-) -> tuple[ClusterSnapshot, dict[str, PlacementResult]]:
-    """Decide about the requests of one strategy; return also the cluster as it will be."""
+) -> tuple[ClusterSnapshot, dict[ReplicaId, PlacementResult]]:
+    """Place the requests of one strategy; return also the resulting snapshot."""
     for request in requests:
         snapshot = _with_driver_that_stays(request, snapshot)
     tasks = [
@@ -208,22 +210,22 @@ def _placed(
         for task in wanted_tasks(request, snapshot)
     ]
     snapshot = replace(snapshot, tasks=(*snapshot.tasks, *tasks))
-    names = {request.name for request in requests}
+    names = {str(request.id) for request in requests}
     snapshot = replace(snapshot, traffic=(*snapshot.traffic, *assumed_traffic(snapshot.tasks, names)))
     try:
         decided = decide(strategy, snapshot, name=name)
         decided, snapshot = _without_preferences(decided, strategy, name, requests, snapshot)
     except StrategyPendingError as error:
         waiting = PlacementResult(told=str(error), strategy=name, waits=True)
-        return snapshot, {request.name: waiting for request in requests}
+        return snapshot, {request.id: waiting for request in requests}
     placed = snapshot.placed(decided.matrix.places)
     gone = {task.id for task in tasks if task.id not in decided.matrix.places}
     after = replace(placed, tasks=tuple(task for task in placed.tasks if task.id not in gone))
-    return after, {request.name: _answer(request, decided) for request in requests}
+    return after, {request.id: _answer(request, decided) for request in requests}
 
 
 def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot) -> ClusterSnapshot:
-    """Leave a driver where it is if it can be there; what else is asked for then goes around it."""
+    """Leave a driver where it is if possible; other tasks are then placed around it."""
     wish = request.only or request.prefer or request.stay
     off = request.avoid | request.apart
     if not request.driver or not request.stay or wish != request.stay or request.stay in off:
@@ -231,7 +233,7 @@ def _with_driver_that_stays(request: PlacementRequest, snapshot: ClusterSnapshot
     task = _driver(request, snapshot)
     node = snapshot.node_named[request.stay]
     used = usages(current_placement(snapshot), snapshot)[node.name]
-    # It is there already: that the node has much to do is no reason to leave.
+    # It runs there already: a high load of the node is no reason to leave.
     if obstacle(task, replace(node, load=0.0), used, snapshot) is not None:
         return snapshot
     return replace(snapshot, tasks=(*snapshot.tasks, replace(task, current=node.name)))
@@ -244,7 +246,7 @@ def wanted_tasks(request: PlacementRequest, snapshot: ClusterSnapshot) -> list[T
     tasks = [
         executor_task(spec, ordinal, avoid=apart, replica=request.replica) for ordinal in request.missing
     ]
-    if request.driver and task_id(request.name, DRIVER) not in snapshot.task_named:
+    if request.driver and task_id(request.id, DRIVER) not in snapshot.task_named:
         tasks.insert(0, _driver(request, snapshot))
     return tasks
 
@@ -269,11 +271,11 @@ def _without_preferences(
     requests: Sequence[PlacementRequest],
     snapshot: ClusterSnapshot,
 ) -> tuple[Placement, ClusterSnapshot]:
-    """Decide again about drivers whose preferred node cannot take them: any other is better than none."""
+    """Place drivers again whose preferred node cannot take them: any other is better than none."""
     disappointed = {
-        task_id(request.name, DRIVER): request
+        task_id(request.id, DRIVER): request
         for request in requests
-        if request.prefer and not request.only and task_id(request.name, DRIVER) in decided.unplaced
+        if request.prefer and not request.only and task_id(request.id, DRIVER) in decided.unplaced
     }
     if not disappointed:
         return decided, snapshot
@@ -289,18 +291,18 @@ def _without_preferences(
 
 
 def _answer(request: PlacementRequest, decided: Placement) -> PlacementResult:
-    name = request.name
+    replica = request.id
     places = decided.matrix.places
-    driver = task_id(name, DRIVER)
+    driver = task_id(replica, DRIVER)
     executors = {
         ordinal: places[task]
         for ordinal in request.missing
-        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in places
+        if (task := task_id(replica, f"{EXECUTOR}-{ordinal}")) in places
     }
     lacking = [
         decided.unplaced[task]
         for ordinal in request.missing
-        if (task := task_id(name, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
+        if (task := task_id(replica, f"{EXECUTOR}-{ordinal}")) in decided.unplaced
     ]
     return PlacementResult(
         places.get(driver),

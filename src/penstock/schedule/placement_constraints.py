@@ -84,7 +84,7 @@ def replicas(case: Case) -> str | None:
 
 
 def status(case: Case) -> str | None:
-    """An OVERLOADED node keeps what it has and gets nothing new (load-aware dispatch, III.A)."""
+    """An OVERLOADED node keeps its tasks and gets no new ones (load-aware dispatch, III.A)."""
     if case.task.current != case.node.name and case.snapshot.status(case.node) == OVERLOADED:
         return (
             f"it is OVERLOADED: its load is {case.node.load:.2f}, above {case.snapshot.overloaded_above:.2f}"
@@ -129,7 +129,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def allowed_nodes(task: Task, nodes: Iterable[Node]) -> tuple[str, ...] | None:
-    """Return the nodes that pins, labels and replicas allow a task, whatever runs there; None if all.
+    """Return the nodes that pins, labels and replicas allow for a task, however full they are; None if all.
 
     >>> nodes = [Node("a", 4, 1024, labels={"disk": "ssd"}), Node("b", 4, 1024)]
     >>> allowed_nodes(Task("t", "job", labels={"disk": "ssd"}), nodes), allowed_nodes(Task("t", "job"), nodes)
@@ -143,7 +143,7 @@ def allowed_nodes(task: Task, nodes: Iterable[Node]) -> tuple[str, ...] | None:
 
 
 def usages(matrix: Matrix, snapshot: ClusterSnapshot) -> dict[str, Usage]:
-    """Return what is used on each node of the snapshot."""
+    """Return the used resources of each node of the snapshot."""
     used = {node.name: Usage() for node in snapshot.nodes}
     named = snapshot.task_named
     for task_id, node in matrix.places.items():

@@ -119,10 +119,10 @@ _FAULTS_SHOWN = 5
 
 @dataclass(frozen=True)
 class Placement:
-    """A decision, with everything that explains it."""
+    """A decision and its explanation."""
 
     strategy: str
-    """Whose placement it is: the one that was asked for, or the default."""
+    """The strategy that decided: the requested one, or the default."""
     matrix: Matrix
     cost: Cost
     rejected: Mapping[str, Mapping[str, str]]
@@ -130,7 +130,7 @@ class Placement:
     unplaced: Mapping[str, str] = field(default_factory=dict)
     """The tasks that no node can take, with the reason."""
     refused: str = ""
-    """Why what the strategy said was not used; empty if it was."""
+    """Why the answer of the strategy was not used; empty if it was."""
     completed: tuple[str, ...] = ()
     """Tasks that the strategy left out and the default placed."""
     spilled: tuple[str, ...] = ()
@@ -158,7 +158,7 @@ def decide(
     demands: Iterable[Task] = (),
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> Placement:
-    """Place what must be placed, and whatever else is demanded; nothing else moves.
+    """Place the tasks without a node, and others that are demanded; nothing else moves.
 
     To rebalance a cluster, demand all its tasks. If one of those that could stay found no node by that, only
     what must be placed is. Raises StrategyPendingError when the strategy has not answered yet.
@@ -203,14 +203,14 @@ def decide(
 
 
 def verify(placement: Placement, snapshot: ClusterSnapshot) -> list[Violation]:
-    """Return what is wrong with a decision in a newer snapshot: look again before it is committed."""
+    """Return the faults of a decision in a newer snapshot, before it is committed."""
     spilled = frozenset(placement.spilled)
     found = find_violations(placement.matrix, snapshot)
     return [v for v in found if not (v.rule == "status" and v.task in spilled)]
 
 
 def _faults(matrix: Matrix, snapshot: ClusterSnapshot, wanted: Mapping[str, Task]) -> str:
-    """Say what a strategy's matrix breaks; empty if nothing."""
+    """Return the rule that a strategy's matrix breaks; empty if none."""
     if not isinstance(matrix, Matrix):
         return f"it returned {type(matrix).__name__} instead of a Matrix"
     stay = current_placement(snapshot).places
@@ -228,7 +228,7 @@ def _missing(matrix: Matrix, asked: Iterable[Task]) -> tuple[Task, ...]:
 def _placed_too(
     strategy: Strategy, snapshot: ClusterSnapshot, matrix: Matrix, missing: tuple[Task, ...]
 ) -> tuple[Matrix, tuple[str, ...]]:
-    """Place what is missing besides what is placed; return the matrix and what it has got by this."""
+    """Place the missing tasks besides the placed ones; return the matrix and the newly placed tasks."""
     lost = {task.id for task in missing}
     tasks = tuple(replace(task, current=None) if task.id in lost else task for task in snapshot.tasks)
     fuller = strategy.place(replace(snapshot, tasks=tasks).placed(matrix.places), missing)

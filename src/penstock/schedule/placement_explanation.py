@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.decisions.replica_set import ReplicaSpec, nodes_of_other_replicas, replica_specs
-from penstock.replicas.replica_id import ReplicaId
-from penstock.schedule.cluster_snapshot import standing_snapshot, tasks_of
+from penstock.schedule.cluster_snapshot import replica_of_task, standing_snapshot, tasks_of
 from penstock.schedule.placement_constraints import current_placement, usages
 from penstock.schedule.placement_cost import DEFAULT_WEIGHTS, Weights, cost
 from penstock.schedule.placement_decision import Rejections
@@ -25,12 +24,14 @@ def explain_placement(
     default: str,
     weights: Weights = DEFAULT_WEIGHTS,
 ) -> dict[str, Any]:
-    """Return what JSON can hold of it. The cost is that of the whole cluster as it is."""
+    """Return the explanation as plain data. The cost is that of the whole cluster as it is."""
     spec = desired[job]
-    assignment = actual.assignments.get(job)
+    assignment = actual.assignments.get(spec.first_replica)
     snapshot = standing_snapshot((), actual)
     own = [task for replica in replica_specs(spec) for task in _own_tasks(replica, actual)]
-    others = tuple(task for task in snapshot.tasks if ReplicaId.parse(task.job).job != job)
+    others = tuple(
+        task for task in snapshot.tasks if (replica := replica_of_task(task)) is None or replica.job != job
+    )
     snapshot = replace(snapshot, tasks=(*others, *own))
     matrix = current_placement(snapshot)
     rejected = Rejections(snapshot, matrix, weights)
@@ -53,8 +54,8 @@ def explain_placement(
 
 def _own_tasks(replica: ReplicaSpec, actual: ClusterState) -> list[Task]:
     """Return the tasks of a job, or of one of its replicas, which keep off the nodes of the others."""
-    assignment = actual.assignments.get(replica.name)
-    avoid = tuple(sorted(nodes_of_other_replicas(replica.name, actual.assignments)))
+    assignment = actual.assignments.get(replica.id)
+    avoid = tuple(sorted(nodes_of_other_replicas(replica.id, actual.assignments)))
     return [
         replace(task, current=task.current if task.current in actual.nodes else None, avoid=avoid)
         for task in tasks_of(replica.spec, assignment, actual.nodes, replica.id.index)

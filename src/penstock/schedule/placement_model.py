@@ -29,7 +29,7 @@ class Node:
     rack: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     load: float = 0.0
-    """How busy it says it is, from 0 to 1."""
+    """Its reported load, from 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Task:
     current: str | None = None
     """The node that it runs on now."""
     rank: int = 0
-    """Where there is not room for all, those with the smallest come first."""
+    """If there is not room for all tasks, those with the smallest rank are placed first."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ClusterSnapshot:
     traffic: tuple[Traffic, ...] = ()
     links: tuple[Link, ...] = ()
     overloaded_above: float = 0.9
-    """A node whose load is larger is OVERLOADED: it keeps what it has and gets nothing new."""
+    """A node with a larger load is OVERLOADED: it keeps its tasks and gets no new ones."""
 
     def status(self, node: Node) -> str:
         """Return NORMAL or OVERLOADED."""
@@ -111,7 +111,7 @@ class ClusterSnapshot:
         return {task.id: task for task in self.tasks}
 
     def placed(self, places: Mapping[str, str]) -> ClusterSnapshot:
-        """Return the snapshot in which tasks run where they are said to; others stay where they are."""
+        """Return the snapshot with tasks on the given nodes; others stay where they are."""
         return replace(self, tasks=tuple(_running_on(task, places.get(task.id)) for task in self.tasks))
 
     def without(self, *names: str) -> ClusterSnapshot:
@@ -129,7 +129,7 @@ def _running_on(task: Task, node: str | None) -> Task:
 
 
 class MatrixError(PenstockError):
-    """Something that was given as an allocation matrix is none."""
+    """The given value is no allocation matrix."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.replicas.decisions.replica_set import nodes_of_other_replicas
 from penstock.schedule.cluster_snapshot import DRIVER, standing_snapshot, task_id
 from penstock.schedule.placement_constraints import current_placement, usages
@@ -19,7 +19,7 @@ from penstock.schedule.replica_anti_affinity import nodes_in_same_racks
 
 @dataclass(frozen=True)
 class DriverMove:
-    """A driver that would be better off elsewhere."""
+    """A move of a driver to another node."""
 
     job: str
     origin: str
@@ -28,10 +28,10 @@ class DriverMove:
 
 
 def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[DriverMove]:
-    """Return moves, one a job at the most, after all of which the whole costs less.
+    """Return moves, at most one for each job, that together lower the total cost.
 
-    Only jobs that run move, and only to nodes that they may use. What the user has put somewhere stays there,
-    and so does a job whose data is with its node. Of replicas only the first moves, and keeps off the others.
+    Only running jobs move, and only to nodes that they may use. Jobs that a user has moved and jobs with
+    node-kept data stay. Of a job's replicas only the first moves, and avoids the nodes of the others.
     """
     free = {task_id(name, DRIVER): spec for name, spec in desired.items() if _can_move(spec, actual)}
     snapshot = standing_snapshot((), actual)
@@ -52,10 +52,10 @@ def rebalance(desired: Mapping[str, JobSpec], actual: ClusterState) -> list[Driv
 
 
 def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
-    assignment = actual.assignments.get(spec.name)
+    assignment = actual.assignments.get(spec.first_replica)
     running = any(
         worker.phase == "running" and assignment is not None and worker.revision == assignment.revision
-        for worker in actual.workers.get(spec.name, ())
+        for worker in actual.workers.get(spec.first_replica, ())
     )
     placed_by_user = spec.driver in actual.nodes and spec.driver_by != "rebalance"
     return (
@@ -64,7 +64,7 @@ def _can_move(spec: JobSpec, actual: ClusterState) -> bool:
 
 
 def _bound(task: Task, spec: JobSpec, actual: ClusterState) -> Task:
-    others = nodes_of_other_replicas(spec.name, actual.assignments)
+    others = nodes_of_other_replicas(spec.first_replica, actual.assignments)
     avoid = tuple(sorted(others | nodes_in_same_racks(others, actual.nodes.values()) - {task.current or ""}))
     return replace(
         task, labels=spec.settings.placement.labels, nodes=spec.settings.placement.nodes, avoid=avoid

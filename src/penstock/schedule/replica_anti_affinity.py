@@ -1,7 +1,7 @@
 """Keeps replicas of a job apart: no two on a node and, if possible, no two in a rack.
 
-Replicas are placed one after the other, drivers first: each is kept off the nodes of those before it. The
-executors of a replica have a fair share of the nodes to go to, so that there is room for each replica.
+Replicas are placed one after the other, drivers first: each avoids the nodes of those before it. The
+executors of a replica may use a fair share of the nodes only, so that there is room for each replica.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from math import inf
 
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest
 from penstock.replicas.decisions.replica_set import (
     is_other_replica,
@@ -18,20 +18,20 @@ from penstock.replicas.decisions.replica_set import (
     nodes_of_other_replicas,
     replica_count,
 )
-from penstock.schedule.cluster_snapshot import driver_task
+from penstock.schedule.cluster_snapshot import driver_task, replica_of_task
 from penstock.schedule.placement_constraints import allowed_nodes, current_placement, obstacle, usages
 from penstock.schedule.placement_model import ClusterSnapshot, Node
 
 
 def placement_rounds(requests: Iterable[PlacementRequest]) -> list[list[PlacementRequest]]:
-    """Return what is decided about together: no two replicas of a job, and all drivers before executors.
+    """Return the rounds of requests: none has two replicas of a job, and all drivers precede executors.
 
-    >>> from penstock.cluster.documents import JobSpec
+    >>> from penstock.cluster.job_documents import JobSpec
     >>> from penstock.job_settings import JobSettings, Replicas
     >>> both = JobSpec("a", "", "", settings=JobSettings(replicas=Replicas(k=1)))
     >>> alone = PlacementRequest(JobSpec("b", "", ""))
     >>> requests = [PlacementRequest(both), PlacementRequest(both, replica=1), alone]
-    >>> [[one.name for one in asked] for asked in placement_rounds(requests)]
+    >>> [[str(one.id) for one in asked] for asked in placement_rounds(requests)]
     [['a', 'b'], ['a~1']]
     """
     drivers: list[list[PlacementRequest]] = []
@@ -59,7 +59,7 @@ def _parts(request: PlacementRequest) -> list[PlacementRequest]:
 def with_excluded_nodes(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> PlacementRequest:
-    """Return a request that names the nodes to keep off; of a job without replicas there are none."""
+    """Return a request with the nodes to avoid; for a job without replicas there are none."""
     if not is_replicated(request.spec):
         return request
     others = _of_others(request, requests, snapshot)
@@ -73,11 +73,15 @@ def with_excluded_nodes(
 def _of_others(
     request: PlacementRequest, requests: Iterable[PlacementRequest], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
-    """Return the nodes of the other replicas, also of those being placed again: they may find no node."""
-    name = request.name
-    standing = {task.current for task in snapshot.tasks if task.current and is_other_replica(task.job, name)}
-    before = {other.name: other.before for other in requests if other.before is not None}
-    return nodes_of_other_replicas(name, before) | standing
+    """Return the nodes of the other replicas, also of those being placed again, which may find no other."""
+    own = request.id
+    standing = {
+        task.current
+        for task in snapshot.tasks
+        if task.current and (one := replica_of_task(task)) and is_other_replica(one, own)
+    }
+    before = {other.id: other.before for other in requests if other.before is not None}
+    return nodes_of_other_replicas(own, before) | standing
 
 
 def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo]) -> frozenset[str]:
@@ -89,7 +93,7 @@ def nodes_in_same_racks(names: frozenset[str], nodes: Iterable[Node | NodeInfo])
 
 
 def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: ClusterSnapshot) -> bool:
-    """Whether a driver finds a node though it keeps off some. That a node has much to do is no obstacle."""
+    """Return whether a driver finds a node while it avoids some. A high load is no obstacle here."""
     avoid, permitted = tuple(sorted(apart | request.avoid)), request.spec.settings.placement.nodes
     task = driver_task(request.spec, permitted, avoid=avoid, replica=request.replica)
     used = usages(current_placement(snapshot), snapshot)
@@ -100,14 +104,14 @@ def _has_room(request: PlacementRequest, apart: frozenset[str], snapshot: Cluste
 def _beyond_share(
     request: PlacementRequest, others: frozenset[str], snapshot: ClusterSnapshot
 ) -> frozenset[str]:
-    """Return all nodes but those that the executors of a replica may use: its own, and the roomiest others.
+    """Return all nodes but those that the executors of a replica may use.
 
-    Together they are no more than its share of the nodes that the job may use.
+    These are its own nodes and the emptiest others, up to its share of the nodes that the job may use.
     """
     task = driver_task(request.spec, request.spec.settings.placement.nodes)
     allowed = allowed_nodes(task, snapshot.nodes)
     able = [node for node in snapshot.nodes if allowed is None or node.name in allowed]
-    own = {one.current for one in snapshot.tasks if one.job == request.name}
+    own = {one.current for one in snapshot.tasks if one.job == str(request.id)}
     racks = {node.rack for node in snapshot.nodes if node.name in own}
     used = usages(current_placement(snapshot), snapshot)
     near = nodes_in_same_racks(others, snapshot.nodes)

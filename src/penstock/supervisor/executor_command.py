@@ -11,13 +11,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.cluster.assignment_documents import ExecutorSlot
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.java_runtime import archive_options, find_java, java_options, spark_jars
 
 _MAIN = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 _SPARK = Path(__file__).parents[1] / "spark"
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "JAVA_HOME", "TMPDIR", "USER", "LD_LIBRARY_PATH")
-"""Of the supervisor's environment; the rest of it is none of an executor's business."""
+"""The variables of the supervisor's environment that executors inherit."""
 
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -47,7 +48,7 @@ MODULE_OPTIONS = (
 
 
 def executor_id(ordinal: int, attempt: int) -> int:
-    """Return the number of an executor, which Spark has never seen before.
+    """Return a number for an executor that Spark has never used before.
 
     >>> executor_id(2, 17)
     2017
@@ -116,6 +117,6 @@ def executor_command(
 
 
 def _class_path() -> str:
-    """Return the jars in the order of a driver: an archive of classes is good for one order only."""
+    """Return the jars in the driver's order: a class data archive fits one order only."""
     jars = spark_jars()
     return os.pathsep.join([*map(str, sorted(jars.glob("slf4j-api-*.jar"))), f"{jars}/*"])

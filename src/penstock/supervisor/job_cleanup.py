@@ -1,4 +1,4 @@
-"""Removes what forgotten jobs have left on a node: folders of processes, snapshots, large bundles, data."""
+"""Removes the files of forgotten jobs from a node: process folders, snapshots, large bundles, data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from uuid import uuid4
 from penstock.backups.snapshots.snapshot_errors import SnapshotStaleError
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.bundles.blob_store import BlobStore
-from penstock.cluster.documents import Tombstone
+from penstock.cluster.job_documents import Tombstone
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Session, Store
 from penstock.coord.mirrored_documents import Documents
@@ -24,9 +24,9 @@ from penstock.replicas.replica_id import ReplicaId
 _log = get_logger(__name__)
 
 CLEANUP_SECONDS = 60.0
-"""Seconds between two looks."""
+"""Seconds between two passes."""
 UNUSED_BLOB = 3600.0
-"""Seconds that a large bundle is kept without being known: it is sent before the store has it."""
+"""Seconds that an unknown large bundle is kept: bundles arrive before the store names them."""
 UNKNOWN_JOB_SECONDS = 7 * 86400.0
 """Seconds after which the folder of a dead process of an unknown job is removed."""
 _AWAY = ".forgotten-"
@@ -34,7 +34,7 @@ _LAST_ATTEMPT = 1 << 30
 
 
 class DeadInstances(Protocol):
-    """The folders of processes, as far as dead ones can be removed."""
+    """The removal of the folders of dead processes."""
 
     def forget(self, revisions: Mapping[str, int]) -> None:
         """Remove the folders of dead processes of jobs, up to a revision of each."""
@@ -46,10 +46,10 @@ class DeadInstances(Protocol):
 
 
 class JobCleanup:
-    """One for each supervisor. :meth:`step` removes all there is to remove at one moment.
+    """Removes files on one node; :meth:`step` removes everything that is due.
 
-    Whatever holds what a job has done is removed only by a tombstone that says so, and never because no
-    document of the job is found.
+    The data of a job is removed only if its tombstone says so, and never because no document of the job is
+    found.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class JobCleanup:
         self._documents = Documents(self._mirror)
 
     def step(self, now: float) -> None:
-        """Remove what can go now. Raises StoreError."""
+        """Remove everything that is due. Raises StoreError."""
         if self._store.session is not Session.CONNECTED:
             return
         self._mirror.refresh()
@@ -87,12 +87,12 @@ class JobCleanup:
         for stone in stones.values():
             if stone.data:
                 self._remove_data(stone)
-        # What has no tombstone any more is read after the folders are there, so that no new job lacks.
+        # The jobs are read after the folders were listed, so that no new job is missing.
         self._instances.forget_unknown(set(self._store.children(store_paths.JOBS)), now - UNKNOWN_JOB_SECONDS)
         self._remove_blobs(now)
 
     def _remove_data(self, stone: Tombstone) -> None:
-        """Remove what a job has done, on this node and in the storage, unless a later one goes on from it."""
+        """Remove a job's data, on this node and in the storage, unless a later job of its name uses it."""
         home = self._kept / stone.job
         if _held(home / "home" / "cluster-jobs" / stone.job) <= stone.revision:
             _remove(home)
@@ -102,7 +102,7 @@ class JobCleanup:
             if replica is not None and replica.job == stone.job and _held(base) <= stone.revision:
                 _remove(base)
         for lineage in _listed(self._storage / "agreements" / stone.job):
-            # Replicas of a job that was submitted since agree under the last revision, or a later one.
+            # Replicas of a job that was submitted since use the last revision as lineage, or a later one.
             if lineage.name.isdigit() and int(lineage.name) < max(stone.revision, 1):
                 _remove(lineage)
         with suppress(OSError):  # Unless something is left there.
@@ -112,7 +112,7 @@ class JobCleanup:
                 shutil.rmtree(left, ignore_errors=True)
 
     def _remove_blobs(self, now: float) -> None:
-        """Remove large bundles that the cluster does not know, and that are not just being sent."""
+        """Remove large bundles that the cluster does not know and that are not being sent."""
         old = [name for name in self._blobs.names() if now - self._blobs.stored(name) >= UNUSED_BLOB]
         if old:
             known = set(self._store.children(store_paths.BUNDLES))
@@ -122,7 +122,7 @@ class JobCleanup:
 
 
 def _held(base: Path) -> int:
-    """Return the largest revision that has a folder of a job; 0 if none has."""
+    """Return the largest revision with a folder of a job; 0 if there is none."""
     claims = [claim for path in _listed(base) if (claim := Claim.of(path.name)) is not None]
     return max((claim.revision for claim in claims), default=0)
 
@@ -132,7 +132,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder: at once for all who look, whenever this is interrupted."""
+    """Rename a folder and then remove it, so that an interruption leaves no partial folder."""
     away = folder.with_name(f"{_AWAY}{uuid4().hex}")
     try:
         folder.rename(away)

@@ -10,7 +10,7 @@ import psutil
 
 @dataclass(frozen=True)
 class MachineSample:
-    """What a report of a node says of its machine."""
+    """The load of a machine, as the report of its node has it."""
 
     cpu: float
     """Of all cores together, from 0 to 1."""
@@ -20,11 +20,11 @@ class MachineSample:
     """Bytes a second, of all interfaces but the loopback."""
     network_out: float
     disk_free: int = -1
-    """Bytes that are free where others' data is kept; -1 if that was not looked at."""
+    """Free bytes where backups of other nodes are stored; -1 if not measured."""
 
 
 class MachineSampler:
-    """Looks at the machine from time to time; rates are those since the look before.
+    """Measures the load of the machine; rates are averages since the previous sample.
 
     ``keeps`` is the folder for copies of other nodes' data.
     """
@@ -36,7 +36,7 @@ class MachineSampler:
         self._received, self._sent = _network()
 
     def sample(self, now: float) -> MachineSample:
-        """Look at the machine. ``now`` is in seconds of any clock; it never blocks."""
+        """Return the current load. ``now`` is in seconds of any clock; it never blocks."""
         busy, whole = _processor()
         received, sent = _network()
         memory = psutil.virtual_memory()
@@ -56,7 +56,7 @@ class MachineSampler:
 
 
 def link_speed(host: str) -> float:
-    """Return how many bytes a second the interface with an address can move; 0 if it does not say."""
+    """Return the bandwidth of the interface with an address, in bytes a second; 0 if it is unknown."""
     stats = psutil.net_if_stats()
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == host for address in addresses) and name in stats:
@@ -81,7 +81,7 @@ def share(part: float, whole: float) -> float:
 
 
 def rate(change: float, seconds: float) -> float:
-    """Return a change a second; 0 when no time has passed, or when a counter began anew.
+    """Return a rate a second; 0 if no time has passed, or if the counter was reset.
 
     >>> rate(300, 3.0), rate(300, 0.0), rate(-5, 1.0)
     (100.0, 0.0, 0.0)
@@ -91,7 +91,7 @@ def rate(change: float, seconds: float) -> float:
 
 def _processor() -> tuple[float, float]:
     times = psutil.cpu_times()._asdict()
-    # Linux counts the time of guests in that of users already.
+    # Linux already includes the time of guests in that of users.
     whole = sum(seconds for name, seconds in times.items() if not name.startswith("guest"))
     return whole - times["idle"] - times.get("iowait", 0.0), whole
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
-from penstock.cluster.documents import Assignment, Progress, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import Progress, ReplicaReport
 from penstock.cluster.worker_supervision import DRIVER, ObservedProcess, Start, is_executor
 from penstock.daemon.worker_folder import (
     EXIT_FILE,
@@ -48,7 +49,7 @@ from penstock.process_logs.process_log import get_logger
 from penstock.process_logs.user_output import FILE as USER_FILE
 from penstock.process_logs.user_output import OutputLimits, OutputPlace
 from penstock.processes.process_control import Processes
-from penstock.replicas.replica_id import ReplicaId, job_in
+from penstock.replicas.replica_id import ReplicaId
 from penstock.setting_values import name_fault
 from penstock.supervisor.executor_command import executor_command, executor_id
 from penstock.supervisor.supervisor import INSTANCE_ERRORS
@@ -64,17 +65,17 @@ _PASSED_ON = (
 """What a worker gets of the supervisor's environment: where programs are, nothing that might be secret."""
 
 _KEPT = 3
-"""So many dead processes of a place keep their folders, for people who look for reasons."""
+"""How many dead processes of a place keep their folders, for diagnosis."""
 
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What all processes of a node have in common."""
+    """The settings that all processes of a node share."""
 
     name: str
     host: str
     folder: Path
-    """The node's own: instances and bundles are below it."""
+    """The node's own folder, with instances and bundles."""
     storage: Path
     key_folder: Path
     connect: str
@@ -83,7 +84,7 @@ class NodeSettings:
 
 
 WORKER_MODULE = "penstock.worker.worker_main"
-"""What runs as the process of a worker. Only code that makes a supervisor can name another one."""
+"""The module that runs as a worker. Only code that creates a supervisor can choose another one."""
 
 
 class FolderInstances:
@@ -101,22 +102,22 @@ class FolderInstances:
     ) -> None:
         self._node = node
         self._wall = wall
-        """The time for what people read, in seconds since 1970."""
+        """The time for documents and logs, in seconds since 1970."""
         self._worker_module = worker_module
         self._processes = processes
         self._keyring = keyring
         self._unpacked = unpacked
-        """Returns the folder of a bundle by its digest; RefusedStartError when it is not to be trusted."""
+        """Returns the folder of a bundle by its digest; RefusedStartError if it cannot be trusted."""
         self._root = node.folder / "instances"
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._dead: dict[str, ObservedProcess] = {}
-        """By folder: what is dead does not change any more, but for being counted."""
+        """By folder, dead processes: of these only ``counted`` still changes."""
         self._descriptions: dict[str, InstanceRecord] = {}
         self._heartbeats: dict[str, Heartbeat] = {}
         self._notes: dict[tuple[str, str], str] = {}
-        """By folder and name: notes that could not be written to the disk."""
+        """By folder and name, notes that could not be written to the disk."""
         self._left_alone: set[str] = set()
-        """The folders that could not be looked at, each of which was logged once."""
+        """The folders that could not be read, each of which was logged once."""
 
     def folder(self, instance: ObservedProcess) -> Path:
         """Return the folder of a process."""
@@ -135,7 +136,7 @@ class FolderInstances:
         return found
 
     def _each(self, look: Callable[[Path], T]) -> list[T]:
-        """Return what is seen in each folder. One that cannot be looked at is left alone, and logged once."""
+        """Return the result for each folder. An unreadable folder is left alone, and logged once."""
         found = []
         for folder in self.folders():
             try:
@@ -144,7 +145,7 @@ class FolderInstances:
                 if folder.name not in self._left_alone:
                     self._left_alone.add(folder.name)
                     _log.error(
-                        "a process cannot be looked at: its folder is left alone",
+                        "the folder of a process cannot be read and is left alone",
                         folder=str(folder),
                         reason=cause_of(error),
                     )
@@ -200,7 +201,7 @@ class FolderInstances:
         return instance
 
     def _heartbeat(self, folder: Path, now: float) -> Heartbeat:
-        """Return what a worker has said last."""
+        """Return the last heartbeat of a worker."""
         path = folder / HEARTBEAT_FILE
         version = file_version(path)
         known = self._heartbeats.get(folder.name, Heartbeat())
@@ -231,9 +232,9 @@ class FolderInstances:
         return self._moment(parse_json_object(noted).get("monotonic"), modified_at(folder / "asked"), now)
 
     def _moment(self, said: Any, wall: float, now: float) -> float:
-        """Return when a file was written, by the machine's own clock.
+        """Return when a file was written, by the monotonic clock.
 
-        A process that was started by an older version does not say: then it is by the time of day.
+        Files of processes that an older version started have only the time of day.
         """
         if isinstance(said, int | float):
             return float(said)
@@ -251,14 +252,14 @@ class FolderInstances:
         return f"it ended with exit code {code}"
 
     def _note(self, folder: Path, name: str, text: str) -> None:
-        """Note something about a process; in memory if the disk takes nothing."""
+        """Write a note about a process; keep it in memory if the disk is full."""
         try:
             write_private(folder / name, text)
         except OSError:
             self._notes[folder.name, name] = text
 
     def _noted(self, folder: Path, name: str) -> str | None:
-        """Return what was noted of a process; None if nothing was."""
+        """Return a note about a process; None if there is none."""
         try:
             return (folder / name).read_text()
         except OSError:
@@ -275,7 +276,7 @@ class FolderInstances:
         try:
             self._start(start, folder, bundle, given, now)
         except Exception:
-            # Whatever there is of it would be taken for a process that has died.
+            # Its folder would be taken for that of a dead process.
             if not self._processes.alive(folder):
                 self._processes.kill_all(folder)
                 shutil.rmtree(folder, ignore_errors=True)
@@ -310,7 +311,7 @@ class FolderInstances:
         self._processes.start(argv, folder=folder, environment={**environment, **given}, cwd=folder)
 
     def _given(self, assignment: Assignment) -> dict[str, str]:
-        """Return the variables that a job was given. Raises FailedStartError when this node lacks one."""
+        """Return the environment variables of a job. Raises FailedStartError if this node lacks one."""
         found = {
             name: os.environ.get(name) if value is None else value for name, value in assignment.env.items()
         }
@@ -324,7 +325,7 @@ class FolderInstances:
         return {name: value for name, value in found.items() if value is not None}
 
     def _home(self, assignment: Assignment) -> Path:
-        """Return the folder of a worker's logs and of its job: all nodes' or, for some jobs, this node's."""
+        """Return the home of a worker: the shared storage or, for node-kept data, a folder of this node."""
         if assignment.settings.data_location != "node":
             return self._node.storage
         place = self._node.folder / "kept" / assignment.job
@@ -338,7 +339,7 @@ class FolderInstances:
         output = self._output(start, folder).environment()
         if start.role == DRIVER:
             return [sys.executable, "-m", self._worker_module, str(folder)], environment | output
-        assert start.driver is not None, "an executor reports to somebody"
+        assert start.driver is not None, "an executor has a driver"
         assert start.slot is not None, "an executor has a place"
         driver = start.driver
         secret = self._keyring.spark_secret(driver.job, driver.revision, driver.attempt)
@@ -355,14 +356,14 @@ class FolderInstances:
         return command, given | output
 
     def _output(self, start: Start, folder: Path) -> OutputPlace:
-        """Return where what user code prints belongs; Spark's Python processes inherit it."""
+        """Return where the output of user code is written; Spark's Python processes inherit it."""
         limits = self._node.output
         process = WORKER if start.role == DRIVER else start.role
         node, job = self._node.name, start.assignment.job
         return OutputPlace(str(folder), node, job, process, limits.rate, limits.size)
 
     def log_files(self) -> list[Path]:
-        """Return what all processes and their user code have logged."""
+        """Return the logs of all processes and of their user code."""
         return [folder / name for folder in self.folders() for name in (LOG_FILE, USER_FILE)]
 
     def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
@@ -394,7 +395,7 @@ class FolderInstances:
 
         def remove(folder: Path) -> None:
             description = read_instance_record(folder)
-            if description is not None and description.revision <= revisions.get(job_in(description.job), -1):
+            if description is not None and description.revision <= revisions.get(description.replica.job, -1):
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -407,7 +408,7 @@ class FolderInstances:
             last = max(
                 modified_at(folder), modified_at(folder / EXIT_FILE), modified_at(folder / HEARTBEAT_FILE)
             )
-            if description is not None and last < before and job_in(description.job) not in jobs:
+            if description is not None and last < before and description.replica.job not in jobs:
                 self._remove_dead(folder)
 
         self._each(remove)
@@ -417,7 +418,7 @@ class FolderInstances:
             self._remove(folder)
 
     def _remove(self, folder: Path) -> None:
-        """Remove a folder, and what is left of its process."""
+        """Remove a folder with all that is left of its process."""
         self._processes.kill_all(folder)
         self._processes.forget(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -426,22 +427,22 @@ class FolderInstances:
             self._notes.pop((folder.name, name), None)
 
     def _prune(self, found: list[ObservedProcess]) -> None:
-        places: dict[tuple[str, str], list[ObservedProcess]] = {}
+        places: dict[tuple[ReplicaId, str], list[ObservedProcess]] = {}
         for instance in found:
             if not instance.alive:
-                places.setdefault((instance.job, instance.role), []).append(instance)
+                places.setdefault((instance.replica, instance.role), []).append(instance)
         for dead in places.values():
             for instance in sorted(dead, key=lambda one: (one.revision, one.attempt))[:-_KEPT]:
                 with suppress(OSError):  # It is tried again with the next look.
                     self._remove(self.folder(instance))
 
 
-def _check_job(member: str) -> None:
-    """Refuse a name that would lead out of the folders that are named by it: it comes from the store."""
-    replica = ReplicaId.find(member)
-    fault = name_fault(replica.job) if replica is not None else repr(member)
+def _check_job(name: str) -> None:
+    """Refuse a name from the store that, used in a path, could lead out of its folder."""
+    replica = ReplicaId.find(name)
+    fault = name_fault(replica.job) if replica is not None else repr(name)
     if fault is not None:
-        raise RefusedStartError(f"there can be no job of such a name: {fault}")
+        raise RefusedStartError(f"no job can have this name: {fault}")
 
 
 def _signal_name(number: int) -> str:

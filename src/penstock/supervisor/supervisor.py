@@ -1,4 +1,4 @@
-"""The supervisor of a node: registers the node, reports its load, runs what is assigned to it."""
+"""The supervisor of a node: registers the node, reports its load, and runs the assigned processes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from penstock.bundles.bundle_cache import RefusedStartError
-from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import (
-    Assignment,
-    ClusterInfo,
-    Failures,
-    KnownNode,
-    NodeInfo,
-    NodeReport,
-    Result,
-    WorkerFigures,
-)
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.document_codec import encode
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Result, WorkerFigures
 from penstock.cluster.worker_supervision import (
     Kill,
     ObservedProcess,
@@ -43,86 +36,81 @@ from penstock.coord.coordination_store import (
     MissingError,
     Session,
     Store,
-    StoredNode,
-    StoreError,
 )
-from penstock.daemon.step_loop import FatalError, run_step_loop
+from penstock.daemon.step_loop import run_step_loop
 from penstock.errors import PenstockError, cause_of
 from penstock.process_logs.process_log import get_logger
-from penstock.replicas.replica_id import job_in
+from penstock.replicas.replica_id import ReplicaId, job_in
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.node_mirror import NodeMirror
+from penstock.supervisor.node_registration import NodeRegistration
 
 _log = get_logger(__name__)
 
 _DEAD_SECONDS = 60.0
-"""How long the job of a process that has died is followed: longer than the store keeps a worker's place."""
+"""How long the job of a dead process is followed: longer than the store keeps a worker's place."""
 
 
 INSTANCE_ERRORS = (OSError, PenstockError, LookupError, RuntimeError, TypeError, ValueError)
-"""What may go wrong with one process, and must not keep a supervisor from the others.
+"""Errors with one process, which must not keep a supervisor from handling the others.
 
-A failed assertion is not among them: it tells of a mistake in a decision and not of trouble with a process.
+An AssertionError is not among them: it shows a mistake in a decision, and no trouble with a process.
 """
 
 
-class NameTakenError(FatalError):
-    """Another supervisor that lives is registered under the name of this one."""
-
-
 class Instances(Protocol):
-    """The processes that a supervisor has started, and those that another one of this node has."""
+    """The processes that supervisors of this node have started."""
 
     def look(self, now: float) -> list[ObservedProcess]:
-        """Return all of them, living and dead."""
+        """Return all processes, living and dead."""
         ...
 
     def start(self, start: Start, now: float) -> None:
-        """Start one. Raises RefusedStartError, or another of INSTANCE_ERRORS if trying again may help."""
+        """Start a process. Raises RefusedStartError, or another of INSTANCE_ERRORS if a retry may help."""
         ...
 
     def ask_to_end(self, instance: ObservedProcess, now: float) -> None:
-        """Ask one to end: a worker after its batch, an executor after its tasks."""
+        """Ask a process to end: a worker after its batch, an executor after its tasks."""
         ...
 
     def kill(self, instance: ObservedProcess, reason: str = "") -> None:
-        """End one and all of its family, and make sure that none is left; note why, if it was alive."""
+        """End a process with all its descendants; record the reason if it was alive."""
         ...
 
     def count(self, instance: ObservedProcess) -> None:
-        """Note that the death of one has been counted."""
+        """Record that the death of a process has been counted."""
         ...
 
     def figures(self, instance: ObservedProcess) -> tuple[float, int, int]:
-        """Return the cores and bytes that one uses with its family, and its pid."""
+        """Return the cores and bytes that a process uses with its descendants, and its pid."""
         ...
 
 
 class Sampler(Protocol):
-    """Looks at the machine."""
+    """Measures the load of the machine."""
 
     def sample(self, now: float) -> MachineSample:
-        """Return how it is doing."""
+        """Return its load."""
         ...
 
 
 @dataclass(frozen=True)
 class SupervisorSettings:
-    """How a supervisor goes about it, in seconds."""
+    """The intervals of a supervisor, in seconds."""
 
     patience: SupervisionTimeouts = field(default_factory=SupervisionTimeouts)
     tick: float = 1.0
-    """How often it looks at its processes."""
+    """How often it checks its processes."""
     report: float = 3.0
-    """How often it says how the node is doing."""
+    """How often it reports the load of the node."""
     again: float = 5.0
-    """How long it waits after a start that was refused, or for which the store was away."""
+    """How long it waits after a start that was refused, or that lacked the store."""
     predecessor: float = 20.0
-    """How long it waits for the registration of another to end. The session of a dead one does within 6 s."""
+    """How long it waits for the registration of another to end; a dead one's session ends within 6 s."""
 
 
 class Supervisor:
-    """One supervisor. :meth:`step` does all there is to do at one moment; :meth:`run` calls it for ever."""
+    """One supervisor. :meth:`step` does everything that is due; :meth:`run` calls it until stopped."""
 
     def __init__(
         self,
@@ -144,35 +132,28 @@ class Supervisor:
         self._machine = machine
         self._clock = clock
         self._monotonic = monotonic
-        """The machine's own clock, by which durations are measured; None if ``clock`` is never set."""
-        self._is_dead = is_dead
-        """Whether the supervisor that left a registration on this very machine is known to be dead."""
-        self._admit = admit
-        """Raises FatalError unless the node belongs to the cluster with an id; None when it was asked."""
+        """The monotonic clock for durations; None if ``clock`` is never set back or forward."""
         self._wake = threading.Event()
         self._mirror = NodeMirror(store, info.name, self._wake.set)
         self._documents = self._mirror.documents
-        self._registered = 0
-        """The session in which the node was registered."""
-        self._holds_name = False
-        """Whether the name was this supervisor's when the store was last asked. Who lacks it does nothing."""
-        self._other: tuple[int, float] | None = None
-        """The session of another that is registered under the name, and since when it is waited for."""
+        self._registration = NodeRegistration(
+            store, info, predecessor=self.settings.predecessor, is_dead=is_dead, admit=admit
+        )
         self._informed = False
-        """Whether the assignments have been read at all: none known is not the same as none there."""
+        """Whether the assignments have been read: an unread assignment is not a missing one."""
         self._reported = 0.0
-        self._not_before: dict[tuple[str, str], float] = {}
-        """When a start that was refused, or for which the store was away, may be tried again."""
-        self._unstarted: dict[tuple[str, str], ObservedProcess] = {}
-        """By job and role: the last start, if there is no process and no folder of it."""
-        self._unsaved: dict[str, Failures] = {}
+        self._not_before: dict[tuple[ReplicaId, str], float] = {}
+        """When a start that was refused, or that lacked the store, may be tried again."""
+        self._unstarted: dict[tuple[ReplicaId, str], ObservedProcess] = {}
+        """The last start of a replica and role, if it created neither a process nor a folder."""
+        self._unsaved: dict[ReplicaId, Failures] = {}
         """Failures that could not be written yet."""
         store.listen(lambda session: self._wake.set() if session is not Session.CLOSED else None)
 
     def run(self, stop: threading.Event) -> None:
-        """Work until told to stop. Workers run on: another supervisor of this node will find them.
+        """Work until stopped. Workers continue: the next supervisor of this node finds them.
 
-        Raises NameTakenError when another supervisor has the name of this one, and lives.
+        Raises NameTakenError if another living supervisor has the name of this one.
         """
         _log.info("supervisor is up", url=self.info.url, cores=self.info.cores)
         run_step_loop(self.step, wake=self._wake, stop=stop, tick=self.settings.tick, clock=self._clock)
@@ -181,21 +162,13 @@ class Supervisor:
 
     def leave(self) -> None:
         """Remove the registration of this session, and the node from the expected nodes."""
-        name = self.info.name
-        for path in (f"{store_paths.NODES}/{name}", f"{store_paths.REPORTS}/{name}"):
-            with suppress(StoreError):
-                known = self._store.get(path)
-                if known is None or known.owner != self._store.session_id:
-                    continue
-                with suppress(MissingError):  # Before the registration goes: nobody is to miss the node.
-                    self._store.delete(f"{store_paths.KNOWN}/{name}")
-                self._store.delete(path, version=known.version)
+        self._registration.leave()
 
     def step(self, now: float) -> None:
-        """Do what is to be done now. Raises DisconnectedError after what can be done without the store.
+        """Do everything that is due. Raises DisconnectedError after what can be done without the store.
 
-        ``now`` is the time of day. What must not depend on it goes by the machine's own clock. Raises
-        NameTakenError when another supervisor has the name of this one, and lives.
+        ``now`` is the time of day; durations are measured by the monotonic clock. Raises NameTakenError if
+        another living supervisor has the name of this one.
         """
         moment = now if self._monotonic is None else self._monotonic()
         away: DisconnectedError | None = None
@@ -203,52 +176,47 @@ class Supervisor:
             seen = self._listen_to_store(moment, now)
         except DisconnectedError as error:
             away = error
-            self._other = None  # Sessions do not expire while the servers are away.
-            seen = self._seen(moment) if self._holds_name else []
-        if self._informed and self._holds_name:
+            self._registration.disconnected()
+            seen = self._seen(moment) if self._registration.is_held else []
+        if self._informed and self._registration.is_held:
             for step in self._decide(seen, moment, now):
                 self._do(step, moment, now)
             if away is None:
                 self._tidy(seen)
         if away is not None:
             raise away
-        if self._holds_name:
+        if self._registration.is_held:
             self._report(moment, now)
 
     def _seen(self, moment: float) -> list[ObservedProcess]:
-        """Return all processes, and the starts that did not come to one."""
+        """Return all processes, and the starts that created none."""
         assigned = self._documents.assignments()
-        for place, instance in sorted(self._unstarted.items()):
-            assignment = assigned.get(instance.job)
+        for place, instance in list(self._unstarted.items()):
+            assignment = assigned.get(instance.replica)
             if assignment is None or assignment.revision != instance.revision:
                 del self._unstarted[place]
-        return [*self._instances.look(moment), *(one for _, one in sorted(self._unstarted.items()))]
+        unstarted = [self._unstarted[place] for place in sorted(self._unstarted)]
+        return [*self._instances.look(moment), *unstarted]
 
     def _listen_to_store(self, moment: float, now: float) -> list[ObservedProcess]:
-        """Read what has changed, and return all processes; none while the name is another's."""
+        """Read the changes, and return all processes; none while another supervisor has the name."""
         if self._store.session is not Session.CONNECTED:
             raise DisconnectedError(f"the session is {self._store.session.value}")
-        self._check_cluster()
-        self._holds_name = self._register(moment, now)
-        if not self._holds_name:
+        self._registration.check_cluster()
+        before = self._registration.session
+        if not self._registration.renew(moment, now):
             return []
+        if self._registration.session != before:
+            self._reported = 0.0
         seen = self._seen(moment)
         self._mirror.refresh(_followed(seen, moment))
-        self._check_cluster()  # The first leader may have given it an id just before it assigned something.
+        # The first leader may have given the cluster an id just before it assigned something.
+        self._registration.check_cluster()
         self._informed = True
-        for job, failures in sorted(self._unsaved.items()):
-            self._save(job, failures)
-            del self._unsaved[job]
+        for replica in sorted(self._unsaved):
+            self._save(replica, self._unsaved[replica])
+            del self._unsaved[replica]
         return seen
-
-    def _check_cluster(self) -> None:
-        """See once that the node may work for this cluster; leaders of an earlier version give it no id."""
-        if self._admit is None:
-            return
-        known = self._store.get(store_paths.CLUSTER)
-        if known is not None:
-            self._admit(decode(ClusterInfo, known.data).id)
-            self._admit = None
 
     def _decide(self, seen: Sequence[ObservedProcess], moment: float, now: float) -> list[SupervisorStep]:
         failures = {**self._documents.failures(), **self._unsaved}
@@ -256,22 +224,22 @@ class Supervisor:
         unreadable = self._unreadable()
         return supervise(
             self.info.name,
-            {job: assignments[job] for job in assignments if knows(job) and job not in unreadable},
+            {one: assignments[one] for one in assignments if knows(one) and str(one) not in unreadable},
             self._documents.workers(),
             failures,
-            [one for one in seen if knows(one.job) and one.job not in unreadable],
+            [one for one in seen if knows(one.replica) and one.job not in unreadable],
             moment,
             self.settings.patience,
             wall=now,
         )
 
     def _unreadable(self) -> dict[str, str]:
-        """Return the jobs that are left as they are, because what is said of them cannot be read."""
+        """Return the jobs and replicas that are not acted on because a document cannot be read, and why."""
         unreadable = self._documents.unreadable
         return {**unreadable(store_paths.FAILURES), **unreadable(store_paths.ASSIGNMENTS)}
 
     def _do(self, step: SupervisorStep, moment: float, now: float) -> None:
-        """Do one step. What goes wrong with it must not keep the others from being done."""
+        """Carry out one step. Its errors must not prevent the others."""
         try:
             match step:
                 case Start():
@@ -293,7 +261,7 @@ class Supervisor:
 
     def _start(self, start: Start, moment: float, now: float) -> None:
         assignment = start.assignment
-        place = (assignment.job, start.role)
+        place = (assignment.replica, start.role)
         if moment < self._not_before.get(place, moment):
             return
         self._not_before[place] = moment + self.settings.again
@@ -311,7 +279,7 @@ class Supervisor:
             said = str(error) if isinstance(error, PenstockError | OSError) else cause_of(error)
             _log.error("start failed", job=assignment.job, role=start.role, reason=said)
             del self._not_before[place]
-            # From here on it is like a process that has died: counted, and tried again after a back-off.
+            # It is treated like a process that has died: counted, and restarted after a back-off.
             self._unstarted[place] = _unstarted(start, f"it could not be started: {said}", moment, now)
             self._wake.set()
         else:
@@ -324,30 +292,30 @@ class Supervisor:
             put_result(self._store, result)
 
     def _count(self, instance: ObservedProcess, failures: Failures) -> None:
-        place = (instance.job, instance.role)
+        place = (instance.replica, instance.role)
         if self._unstarted.get(place) == instance:
             self._unstarted[place] = replace(instance, counted=True)
         else:
-            # Whatever is left of it must not meet its successor.
+            # No descendant of it may run beside its successor.
             self._instances.kill(instance)
             self._instances.count(instance)
-        self._unsaved[instance.job] = failures
+        self._unsaved[instance.replica] = failures
         with suppress(DisconnectedError):
-            self._save(instance.job, failures)
-            del self._unsaved[instance.job]
-            # Its session would hold its place until it expires.
+            self._save(instance.replica, failures)
+            del self._unsaved[instance.replica]
+            # Otherwise its session holds its place until it expires.
             with suppress(MissingError):
                 self._store.delete(store_paths.worker(instance.job, instance.revision, instance.attempt))
 
-    def _save(self, job: str, failures: Failures) -> None:
-        path = f"{store_paths.FAILURES}/{job}"
-        with suppress(ExistsError):  # Another node was faster: what it wrote is replaced below.
+    def _save(self, replica: ReplicaId, failures: Failures) -> None:
+        path = f"{store_paths.FAILURES}/{replica}"
+        with suppress(ExistsError):  # Another node was faster: its document is replaced below.
             self._store.create(path, encode(failures))
             return
         self._store.set(path, encode(failures))
 
     def _tidy(self, seen: Sequence[ObservedProcess]) -> None:
-        """Take back the places of dead workers that were not replaced: nobody else knows so soon."""
+        """Remove the places of dead workers that were not replaced, before their sessions expire."""
         held = {
             (worker.job, worker.revision, worker.attempt)
             for workers in self._documents.workers().values()
@@ -359,58 +327,6 @@ class Supervisor:
             if not instance.alive and instance.role == "driver" and place in held:
                 with suppress(MissingError):
                     self._store.delete(store_paths.worker(*place))
-
-    def _register(self, moment: float, now: float) -> bool:
-        """Return whether the node is registered in this session. Raises NameTakenError."""
-        session = self._store.session_id
-        if session == self._registered:
-            return True
-        path = f"{store_paths.NODES}/{self.info.name}"
-        known = self._store.get(path)
-        if known is not None and known.owner != session:
-            if not self._was_left(known):
-                self._wait_for(known, moment)
-                return False
-            with suppress(MissingError):
-                self._store.delete(path, version=known.version)
-        with suppress(ExistsError):
-            self._store.create(
-                f"{store_paths.KNOWN}/{self.info.name}", encode(KnownNode(self.info.name, now))
-            )
-        try:
-            if known is None or known.owner != session:
-                self._store.create(path, encode(self.info), ephemeral=True)
-        except ExistsError:
-            return False  # Another was faster: the next step looks whose it is.
-        self._registered = session
-        self._other = None
-        self._reported = 0.0
-        _log.info("registered", session=f"{session:x}")
-        return True
-
-    def _was_left(self, known: StoredNode) -> bool:
-        """Whether a registration was left by a supervisor of this machine that is known to be dead."""
-        try:
-            return self._is_dead(decode(NodeInfo, known.data))
-        except DocumentError:
-            return False
-
-    def _wait_for(self, known: StoredNode, moment: float) -> None:
-        """Wait for the session of another to end. Raises NameTakenError when it does not."""
-        if self._other is None or self._other[0] != known.owner:
-            self._other = (known.owner, moment)
-            _log.warning("the name is registered: waits for that session to end", node=self.info.name)
-        if moment - self._other[1] < self.settings.predecessor:
-            return
-        try:
-            other = decode(NodeInfo, known.data)
-            where = f" at {other.url or other.host} (process {other.pid})"
-        except DocumentError:
-            where = ""
-        raise NameTakenError(
-            f"another supervisor of node {self.info.name!r} runs{where}, and no two can have one name: give"
-            " this one another with --name, or stop the other one first"
-        )
 
     def _report(self, moment: float, now: float) -> None:
         if moment - self._reported < self.settings.report and self._reported:
@@ -439,31 +355,31 @@ class Supervisor:
             with suppress(ExistsError):
                 self._store.create(path, encode(report), ephemeral=True)
         else:
-            with suppress(MissingError):  # Its session has ended meanwhile: the next step registers anew.
+            with suppress(MissingError):  # The session has ended: the next step registers again.
                 self._store.set(path, encode(report))
         self._reported = moment
 
     def _waiting(self, seen: Sequence[ObservedProcess]) -> list[ObservedProcess]:
-        """Return the executors that have failed and wait to be started again."""
-        last: dict[tuple[str, str], ObservedProcess] = {}
+        """Return the failed executors that wait for their restart."""
+        last: dict[tuple[ReplicaId, str], ObservedProcess] = {}
         for instance in sorted(seen, key=lambda one: (one.revision, one.attempt)):
             if is_executor(instance.role):
-                last[instance.job, instance.role] = instance
+                last[instance.replica, instance.role] = instance
         here = {
-            (job, slot_role(slot.ordinal))
-            for job, assignment in self._documents.assignments().items()
+            (replica, slot_role(slot.ordinal))
+            for replica, assignment in self._documents.assignments().items()
             for slot in assignment.executors
             if slot.node == self.info.name
         }
-        return [one for place, one in sorted(last.items()) if not one.alive and place in here]
+        return [last[place] for place in sorted(last) if place in here and not last[place].alive]
 
     def _figures(
         self, instance: ObservedProcess, seen: Sequence[ObservedProcess], moment: float
     ) -> WorkerFigures:
         cpu, memory, pid = self._used(instance) if instance.alive else (0.0, 0, 0)
-        assignment = self._documents.assignments().get(instance.job)
+        assignment = self._documents.assignments().get(instance.replica)
         place = [other for other in seen if (other.job, other.role) == (instance.job, instance.role)]
-        failures = self._documents.failures().get(instance.job)
+        failures = self._documents.failures().get(instance.replica)
         count = failures.count if failures and failures.revision == instance.revision else 0
         if is_executor(instance.role):
             count = executor_failures(instance, moment, self.settings.patience.failures)
@@ -484,7 +400,7 @@ class Supervisor:
         )
 
     def _used(self, instance: ObservedProcess) -> tuple[float, int, int]:
-        """Return the cores and bytes that a process uses, and its pid; nothing if that cannot be told."""
+        """Return the cores and bytes that a process uses, and its pid; zeros if they cannot be measured."""
         try:
             return self._instances.figures(instance)
         except INSTANCE_ERRORS as error:
@@ -497,7 +413,7 @@ def _job_of(step: SupervisorStep) -> str:
 
 
 def _unstarted(start: Start, reason: str, moment: float, now: float) -> ObservedProcess:
-    """Return a start that did not come to a process, as a process that has died at once."""
+    """Return a start that created no process as a process that died at once."""
     assignment = start.assignment
     return ObservedProcess(
         assignment.job,
@@ -515,6 +431,6 @@ def _unstarted(start: Start, reason: str, moment: float, now: float) -> Observed
     )
 
 
-def _followed(seen: Sequence[ObservedProcess], now: float) -> set[str]:
-    """Return the jobs with a process here that lives, or that died so lately that its place may be left."""
-    return {instance.job for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}
+def _followed(seen: Sequence[ObservedProcess], now: float) -> set[ReplicaId]:
+    """Return the replicas with a living process, or one that died so recently that its place may exist."""
+    return {instance.replica for instance in seen if instance.alive or now - instance.died < _DEAD_SECONDS}

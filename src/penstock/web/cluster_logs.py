@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cluster.client_requests import InvalidRequestError
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.node_client import NodeRequestError
 from penstock.process_logs.log_reader import CursorError, read_lines
 from penstock.web.supervisor_client import SupervisorClient

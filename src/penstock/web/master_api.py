@@ -16,7 +16,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from penstock import __version__
 from penstock.cluster.client_requests import InvalidRequestError
-from penstock.cluster.documents import Alarm, BundleInfo
+from penstock.cluster.job_documents import Alarm, BundleInfo
 from penstock.master.master_service import MasterService
 from penstock.web.api_responses import (
     RETRY_AFTER,

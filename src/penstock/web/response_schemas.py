@@ -7,21 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from penstock.cluster.documents import (
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Difference,
-    Failures,
-    JobSpec,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    NodeReport,
-    Progress,
-    Result,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Difference, Failures, Progress, Result, WorkerInfo
 
 
 @dataclass(frozen=True)

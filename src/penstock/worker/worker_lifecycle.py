@@ -13,7 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from penstock.cluster.documents import Progress, Result, WorkerInfo
+from penstock.cluster.worker_documents import Progress, Result, WorkerInfo
 from penstock.cluster.worker_policy import (
     WorkerDecision,
     WorkerSituation,

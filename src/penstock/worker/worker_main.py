@@ -39,7 +39,6 @@ from penstock.process_logs.output_capture import flush_partial_line, is_user_rec
 from penstock.process_logs.process_log import bind, configure, get_logger
 from penstock.process_logs.redaction import SHORTEST_SECRET, redact, register_secret
 from penstock.process_logs.user_output import OutputPlace
-from penstock.replicas.replica_id import ReplicaId
 from penstock.worker.worker_engine import EngineOf, SparkEngine
 from penstock.worker.worker_lifecycle import Worker, install_signal_handlers
 
@@ -178,7 +177,7 @@ def _load_from_bundle(instance: WorkerConfig) -> Job:
     _, colon, name = instance.assignment.entry.partition(":")
     job = load_job(f"{file}{colon}{name}")
     job.validate()
-    wanted = ReplicaId.parse(instance.job).job
+    wanted = instance.replica.job
     if job.name != wanted:
         raise SettingError(f"{instance.assignment.entry} defines job {job.name!r}, not {wanted!r}")
     return job

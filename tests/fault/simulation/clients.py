@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.alarms import JOB_FAILED, alarm_id
 from penstock.cluster.client_requests import NotLeaderError, RequestError
-from penstock.cluster.documents import JobSpec
+from penstock.cluster.job_documents import JobSpec
 from penstock.coord.coordination_store import DisconnectedError
 from penstock.job_settings import Resources
 from penstock.master.cluster_service import ClusterService

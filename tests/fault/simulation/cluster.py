@@ -6,14 +6,17 @@ from dataclasses import replace
 
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.cluster_state import Rules
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import Assignment, BackupStatus, JobSpec, JobStatus, MasterInfo
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo
 from penstock.cluster.worker_supervision import slot_role
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master, MasterSettings
 from penstock.replicas.decisions.replica_set import (
+    ReplicaSpec,
     has_warm_standby,
     is_replicated,
     nodes_of_other_replicas,
@@ -250,9 +253,9 @@ class Cluster:
 
     def _check_job(self, spec: JobSpec) -> None:
         name = spec.name
-        group = [worker for worker in self.workers() if ReplicaId.parse(worker.info.job).job == name]
+        group = [worker for worker in self.workers() if worker.info.replica.job == name]
         told = [f"{worker.name} {worker.phase}" for worker in group]
-        assigned = {one for one in self.witness.current if ReplicaId.parse(one).job == name}
+        assigned = {replica for replica in self.witness.current if replica.job == name}
         status = self.witness.statuses[name]
         if status.phase in ("ENDED", "FAILED"):
             if group or assigned:
@@ -270,12 +273,12 @@ class Cluster:
         ]
         if not able:
             return
-        members = [replace(one.spec, name=one.name) for one in replica_specs(spec)]
-        if not assigned <= {member.name for member in members}:
+        replicas = replica_specs(spec)
+        if not assigned <= {replica.id for replica in replicas}:
             raise UnsettledError(f"{name} has {assigned}, and wanted is {spec}")
-        for member in members:
-            if not self._has_no_place(member, able):
-                self._check_member(member, able, status)
+        for replica in replicas:
+            if not self._has_no_place(replica, able):
+                self._check_replica(replica, able, status)
         self._check_safety(spec, status, group)
 
     def _waits_rightly(self, spec: JobSpec, status: JobStatus, assigned: bool) -> bool:
@@ -284,7 +287,9 @@ class Cluster:
             return False
         if self._lacks_data(spec.name) or self._may_not_use_data(spec):
             return True
-        return self.scarce and (assigned or not self._fits(spec, self._node_with_data(spec)))
+        return self.scarce and (
+            assigned or not self._fits(replica_specs(spec)[0], self._node_with_data(spec))
+        )
 
     def _check_capacity(self) -> None:
         for name, free in self._free().items():
@@ -292,11 +297,11 @@ class Cluster:
                 on = [one for one in self.witness.current.values() if name in nodes_used(one)]
                 raise UnsettledError(f"{name} has more than it can take: {free}, {on}")
 
-    def _free(self, without: str = "") -> dict[str, tuple[int, int]]:
-        """Return the cores and the memory of each node that nothing is assigned to, but for one job's."""
+    def _free(self, without: ReplicaId | None = None) -> dict[str, tuple[int, int]]:
+        """Return the cores and the memory of each node that nothing is assigned to, but for one replica's."""
         free = {name: (machine.cores, machine.memory) for name, machine in self.machines.items()}
-        for name, assignment in self.witness.current.items():
-            if name == without:
+        for replica, assignment in self.witness.current.items():
+            if replica == without:
                 continue
             for node, cores, memory in (
                 (assignment.node, assignment.settings.resources.cores, assignment.settings.resources.memory),
@@ -305,13 +310,13 @@ class Cluster:
                 free[node] = (free[node][0] - cores, free[node][1] - memory)
         return free
 
-    def _fits(self, spec: JobSpec, only: str = "") -> bool:
-        """Whether some node, or a certain one, could take a driver and one executor of a job together."""
-        asked = spec.settings.resources
+    def _fits(self, replica: ReplicaSpec, only: str = "") -> bool:
+        """Whether some node, or a certain one, could take a driver and one executor of a replica together."""
+        spec, asked = replica.spec, replica.spec.settings.resources
         cores, memory = asked.cores, asked.memory
         if asked.executors:
             cores, memory = cores + asked.executor_cores, memory + asked.executor_memory
-        others = nodes_of_other_replicas(spec.name, self.witness.current)
+        others = nodes_of_other_replicas(replica.id, self.witness.current)
         return any(
             self.machines[name].up
             and name not in others
@@ -319,7 +324,7 @@ class Cluster:
             and (not spec.settings.placement.nodes or name in spec.settings.placement.nodes)
             and cores <= free[0]
             and memory <= free[1]
-            for name, free in self._free(spec.name).items()
+            for name, free in self._free(replica.id).items()
         )
 
     def _may_not_use_data(self, spec: JobSpec) -> bool:
@@ -340,13 +345,13 @@ class Cluster:
             else ""
         )
 
-    def _has_no_place(self, member: JobSpec, able: list[str]) -> bool:
+    def _has_no_place(self, replica: ReplicaSpec, able: list[str]) -> bool:
         """Whether a replica is where it may not be, or nowhere, because there are too few nodes for all."""
-        assignment = self.witness.current.get(member.name)
+        assignment = self.witness.current.get(replica.id)
         if assignment is not None and assignment.node in able:
             return False
         # Where replicas keep off each other and share their nodes, room alone does not tell who fits.
-        return len(able) < replica_count(member) or (self.scarce and is_replicated(member))
+        return len(able) < replica_count(replica.spec) or (self.scarce and is_replicated(replica.spec))
 
     def _check_safety(self, spec: JobSpec, status: JobStatus, workers: list[Worker]) -> None:
         if has_warm_standby(spec):
@@ -369,8 +374,8 @@ class Cluster:
         if bool(status.unsafe_since) and ReplicaSafety.parse(status.safety).is_safe:
             raise UnsettledError(f"{spec.name} is safe and not: {status}")
 
-    def _check_member(self, spec: JobSpec, able: list[str], status: JobStatus) -> None:
-        name = spec.name
+    def _check_replica(self, replica: ReplicaSpec, able: list[str], status: JobStatus) -> None:
+        name, spec = str(replica.id), replica.spec
         workers = self.workers(name)
         told = [f"{worker.name} {worker.phase}" for worker in workers]
         node = self.world.ensemble.tree.get(f"{store_paths.ASSIGNMENTS}/{name}")
@@ -388,7 +393,7 @@ class Cluster:
             is_told
             and not is_replicated(spec)
             and spec.settings.data_location != "node"
-            and self._fits(spec, spec.driver)
+            and self._fits(replica, spec.driver)
         ):
             raise UnsettledError(f"{name} could be as it is wanted, and is said not to: {status}, {spec}")
         if is_told:
@@ -398,10 +403,11 @@ class Cluster:
             spec.settings.resources.cores,
         ):
             raise UnsettledError(f"{name} runs {worker.assignment}, and {spec} is wanted")
-        wish = spec.driver in able and spec.driver not in nodes_of_other_replicas(name, self.witness.current)
+        others = nodes_of_other_replicas(replica.id, self.witness.current)
+        wish = spec.driver in able and spec.driver not in others
         if worker.node not in able or (wish and worker.node != spec.driver):
             raise UnsettledError(f"{name} runs on {worker.node}, not on {spec.driver or able}")
-        self._check_executors(spec, assignment, worker)
+        self._check_executors(replica, assignment, worker)
 
     def _lacks_data(self, name: str) -> bool:
         """Whether the node with a job's data is gone, and so is every copy; then it waits for one of them."""
@@ -409,7 +415,7 @@ class Cluster:
         kept = decode(BackupStatus, node.data) if node is not None else None
         return kept is not None and kept.origin in self._lost and kept.store in ("", *self._lost)
 
-    def _check_executors(self, spec: JobSpec, assignment: Assignment, worker: Worker) -> None:
+    def _check_executors(self, replica: ReplicaSpec, assignment: Assignment, worker: Worker) -> None:
         # One whose node is lost keeps its place while there is no room elsewhere.
         wanted = sorted(
             (slot.node, slot_role(slot.ordinal))
@@ -419,12 +425,15 @@ class Cluster:
         running = sorted(
             (name, process.instance.role if process.worker is worker else "of another driver")
             for name, machine in self.machines.items()
-            for process in machine.executors(spec.name)
+            for process in machine.executors(str(replica.id))
         )
-        lacking = spec.settings.resources.executors - len(wanted)
-        reason = self.witness.statuses[ReplicaId.parse(spec.name).job].reason
-        told = f"{lacking} of {spec.settings.resources.executors} executors have no node" in reason
+        asked = replica.spec.settings.resources.executors
+        lacking = asked - len(wanted)
+        reason = self.witness.statuses[replica.id.job].reason
+        told = f"{lacking} of {asked} executors have no node" in reason
         if self.scarce and (told or worker.phase == "ready"):
             lacking = 0  # Of one that stands by it is not said.
         if lacking or running != wanted:
-            raise UnsettledError(f"{spec.name}: executors {running} run, {wanted} are wanted by {spec}")
+            raise UnsettledError(
+                f"{replica.id}: executors {running} run, {wanted} are wanted by {replica.spec}"
+            )

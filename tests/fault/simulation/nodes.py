@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start, SupervisionTimeouts, is_executor
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.supervisor import Supervisor, SupervisorSettings

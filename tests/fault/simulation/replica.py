@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ReplicaReport
-from penstock.replicas.replica_id import ReplicaId
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import ReplicaReport
 from simulation.storage import Claim, JobFolder, Storage
 
 _FAR = 10
@@ -23,7 +23,7 @@ class Place:
     def __init__(self, storage: Storage[Any], assignment: Assignment, claim: Claim) -> None:
         assert assignment.membership is not None
         self._heads = storage.heads
-        self._key = (ReplicaId.parse(assignment.job).job, assignment.membership.lineage)
+        self._key = (assignment.replica.job, assignment.membership.lineage)
         self._claim = claim
         self._since = -1
         self.joined = ReplicaReport()

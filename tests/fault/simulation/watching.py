@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import Assignment, BackupStatus, Epoch, JobSpec, JobStatus
+from penstock.cluster.job_documents import JobSpec, JobStatus
+from penstock.cluster.node_documents import Epoch
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Change, Check, Delete, Operation
 from penstock.replicas.decisions.replica_set import is_replicated, replica_count
@@ -79,8 +81,8 @@ class Witness:
         """By job, how many batches its copy is said to have."""
         self.over: dict[str, str] = {}
         """The phase of jobs that are over."""
-        self.current: dict[str, Assignment] = {}
-        """What is assigned now, to replicas by their own names."""
+        self.current: dict[ReplicaId, Assignment] = {}
+        """What is assigned now."""
         self._given: dict[str, int] = {}
         """By job, the largest revision that was given to any of its replicas."""
 
@@ -106,12 +108,12 @@ class Witness:
 
     def _apart(self) -> None:
         """See that no two replicas of a job are assigned to one node."""
-        taken: dict[tuple[str, str], str] = {}
-        for name, assignment in self.current.items():
+        taken: dict[tuple[str, str], ReplicaId] = {}
+        for replica, assignment in self.current.items():
             for node in {assignment.node, *(slot.node for slot in assignment.executors)}:
-                other = taken.setdefault((ReplicaId.parse(name).job, node), name)
-                if other != name:
-                    raise InvariantError(f"{name} and {other} are both on {node}: {self.current}")
+                other = taken.setdefault((replica.job, node), replica)
+                if other != replica:
+                    raise InvariantError(f"{replica} and {other} are both on {node}: {self.current}")
 
     def _began(self, written: set[str]) -> None:
         for name, specs in self.specs.items():
@@ -149,7 +151,7 @@ class Witness:
                 raise InvariantError(f"job {name} was deleted")
             if root == store_paths.ASSIGNMENTS:
                 self.world.tell("leader", f"unassigns {name}")
-                self.current.pop(name, None)
+                self.current.pop(ReplicaId.parse(name), None)
             return
         assert not isinstance(operation, Check)
         if root == store_paths.JOBS:
@@ -185,10 +187,9 @@ class Witness:
         before = self.assigned.get(name)
         what = f"assigns {name} revision {assignment.revision} to {assignment.node}"
         self.world.tell("leader", f"{what}: {assignment.reason}")
-        if ReplicaId.parse(name).job in self.over:
-            raise InvariantError(
-                f"{name} is {self.over[ReplicaId.parse(name).job]}, and assigned to {assignment.node}"
-            )
+        job = assignment.replica.job
+        if job in self.over:
+            raise InvariantError(f"{name} is {self.over[job]}, and assigned to {assignment.node}")
         self._member(assignment, before)
         if before is not None and assignment.revision > before.revision:
             self._moved(before, assignment)
@@ -211,15 +212,14 @@ class Witness:
                 same = replace(same, membership=before.membership)
             if same != before:
                 raise InvariantError(f"{name}: a revision is changed: {before} → {assignment}")
-        self.assigned[name] = self.current[name] = assignment
+        self.assigned[name] = self.current[assignment.replica] = assignment
 
     def _member(self, assignment: Assignment, before: Assignment | None) -> None:
         """See that a replica is wanted, and that no other ever had its revision."""
-        name, job = assignment.job, ReplicaId.parse(assignment.job).job
+        name, job = assignment.job, assignment.replica.job
         spec = self.specs[job][-1]
-        if ReplicaId.parse(name).index >= replica_count(spec) or (
-            assignment.membership is None
-        ) == is_replicated(spec):
+        is_plain = assignment.membership is None
+        if assignment.replica.index >= replica_count(spec) or is_plain == is_replicated(spec):
             raise InvariantError(
                 f"{name} is assigned as {assignment.membership}, and wanted is {_told(spec)}"
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from penstock.cluster.documents import Assignment, Result, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import Result, WorkerInfo
 from penstock.cluster.worker_policy import (
     WorkerDecision,
     WorkerSituation,

@@ -11,7 +11,7 @@ from typing import Any
 from penstock.backups.data_affinity import is_forgotten
 from penstock.backups.worker.job_home import restore_source_for
 from penstock.backups.worker.snapshot_uploader import initial_backup_status
-from penstock.cluster.documents import Assignment, BackupStatus
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.daemon.store_link import StoreLink
 from penstock.errors import PenstockError
 from simulation.storage import Claim, Copy, JobFolder, Storage

@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.cli import main, supervisor, supervisor_process
-from penstock.cluster.documents import NodeInfo
 from penstock.cluster.failure_policy import FailurePolicy
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.worker_supervision import SupervisionTimeouts
 from penstock.supervisor.machine_load import MachineSample, MachineSampler
 from penstock.supervisor.supervisor import SupervisorSettings

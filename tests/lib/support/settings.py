@@ -1,4 +1,7 @@
-"""Job specs and assignments of tests, with each setting as one argument, whatever group it is in."""
+"""Job specs, assignments and cluster states of tests.
+
+Each setting is one argument, whatever group it is in, and replicas are written as texts, ``job~1``.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,18 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.client_requests import Submission
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec
+from penstock.cluster.cluster_state import ClusterState
+from penstock.cluster.job_documents import JobSpec
 from penstock.job_settings import JobSettings, Resources, declarations
+from penstock.replicas.replica_id import ReplicaId
 
 T = TypeVar("T")
 
 _PATHS = {each.flag.removeprefix("--").replace("-", "_"): each.path for each in declarations(JobSettings)}
 _PATHS |= {name: ("placement", name) for name in ("nodes", "labels")}
+_BY_REPLICA = ("assignments", "workers", "results", "failures")
 _PATHS["executors_asked"] = ("resources", "executors")
 _PATHS |= {name: (name,) for name in ("resources", "placement", "replicas", "spark")}
 
@@ -38,11 +45,27 @@ def replace(document: T, **changes: Any) -> T:
     if isinstance(document, Assignment) and "executors" in changes and "executors_asked" not in changes:
         known = document.settings.resources.executors
         changes = {"executors_asked": known or len(changes["executors"]), **changes}
+    if isinstance(document, ClusterState):
+        changes |= {name: by_replica(changes[name]) for name in _BY_REPLICA if name in changes}
     own = {field.name for field in dataclasses.fields(document)}  # type: ignore[arg-type]
     settings = {name: changes.pop(name) for name in list(changes) if name not in own and name in _PATHS}
     if settings:
         changes["settings"] = with_settings(document.settings, **settings)  # type: ignore[attr-defined]
     return dataclasses.replace(document, **changes)  # type: ignore[type-var]
+
+
+def by_replica(found: Mapping[str, T] | Mapping[ReplicaId, T]) -> dict[ReplicaId, T]:
+    """Return a mapping by replica, given one by their texts.
+
+    >>> by_replica({"job~1": "n2"})
+    {ReplicaId(job='job', index=1): 'n2'}
+    """
+    return {ReplicaId.parse(str(replica)): one for replica, one in found.items()}
+
+
+def make_state(**given: Any) -> ClusterState:
+    """Return the state of a cluster."""
+    return replace(ClusterState(), **given)
 
 
 def make_spec(name: str, bundle: str, entry: str, **given: Any) -> JobSpec:

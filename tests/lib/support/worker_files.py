@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from penstock.cluster.document_codec import DocumentError, decode
-from penstock.cluster.documents import WorkerInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.daemon.worker_folder import HEARTBEAT_FILE, INSTANCE_FILE, WorkerConfig
 from penstock.local_files import write_private
 

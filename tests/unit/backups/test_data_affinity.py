@@ -5,23 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.backups.data_affinity import DataAffinity, affinity_of
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus, RestoreSource
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Assignment,
-    BackupLocation,
-    BackupStatus,
-    Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    RestoreSource,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec, JobStatus
 from penstock.cluster.leader_actions import Assign, SetStatus, Unassign
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 NOW = 100.0
 GIB = 1 << 30
@@ -33,7 +26,7 @@ RESTORE = RestoreSource("n3", "http://n3", 3)
 
 def _actual(*nodes: str, **changes: Any) -> ClusterState:
     infos = {name: NodeInfo(name, "", 4, 8 * GIB, url=f"http://{name}") for name in nodes}
-    given = ClusterState(
+    given = make_state(
         nodes=infos,
         assignments={"job": ASSIGNED},
         statuses={"job": JobStatus("RUNNING", "", 0.0, 3)},

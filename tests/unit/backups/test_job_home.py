@@ -12,7 +12,7 @@ from penstock.backups.snapshots.snapshot_restore import restored
 from penstock.backups.snapshots.snapshot_store import Listed
 from penstock.backups.worker import job_home as restoration_module
 from penstock.backups.worker.job_home import UNRESERVED_RATE, HomeRestore, restore_source_for
-from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.worker_policy import WorkerView
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig

@@ -17,8 +17,9 @@ from penstock.backups.worker.snapshot_uploader import (
     initial_backup_status,
     snapshot_clients,
 )
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus, RestoreSource
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, RestoreSource, WorkerInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.coord import store_paths
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig

@@ -16,7 +16,7 @@ from penstock.bundles.bundle_store import BundleStore
 from penstock.bundles.unpacked_bundle import unpack
 from penstock.cluster.client_requests import InvalidRequestError, RefusedError
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import BundleInfo
+from penstock.cluster.job_documents import BundleInfo
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Check, ConflictError, Operation
 from penstock.master.bundle_intake import BundleIntake

@@ -11,7 +11,8 @@ from penstock.bundles.bundle_packer import pack
 from penstock.bundles.bundle_signature import BundleError, sha256_of, sign
 from penstock.bundles.bundle_store import CHUNK, MOST_STORED, BundleStore
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import BundleInfo, NodeInfo
+from penstock.cluster.job_documents import BundleInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.coord.coordination_store import Check, ConflictError, DisconnectedError, Operation
 from penstock.coord.store_paths import BUNDLES, EPOCH, NODES
 from penstock.errors import PenstockError

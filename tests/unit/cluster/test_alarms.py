@@ -5,18 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cluster.alarms import lacking, shortage_alarms, shortage_since
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    ExecutorSlot,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
 from penstock.cluster.leader_actions import Action, Clear, Raise
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
 from support.settings import make_assignment, make_spec, replace

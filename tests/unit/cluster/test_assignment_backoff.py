@@ -10,18 +10,15 @@ from steady_cluster import GIB, SteadyCluster
 
 from penstock.cluster.alarms import alarm_id
 from penstock.cluster.assignment_backoff import ASSIGNED_TOO_OFTEN
+from penstock.cluster.assignment_documents import Assignment, BackupStatus
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import (
-    Assignment,
-    AssignmentCount,
-    BackupStatus,
-    JobStatus,
-    NodeInfo,
-)
+from penstock.cluster.job_documents import AssignmentCount, JobStatus
 from penstock.cluster.leader_actions import Assign
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from support.settings import make_spec, replace
 
@@ -35,8 +32,8 @@ class Contradicting:
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
-        return {request.name: PlacementResult("n1") for request in requests}
+    ) -> Mapping[ReplicaId, PlacementResult]:
+        return {request.id: PlacementResult("n1") for request in requests}
 
 
 class NoRoom:
@@ -44,8 +41,8 @@ class NoRoom:
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
-        return {request.name: PlacementResult(told="no node can take it") for request in requests}
+    ) -> Mapping[ReplicaId, PlacementResult]:
+        return {request.id: PlacementResult(told="no node can take it") for request in requests}
 
 
 def _cluster() -> SteadyCluster:
@@ -133,9 +130,9 @@ def test_executors_that_are_placed_again_and_again_are_held_up_too() -> None:
 
         def place(
             self, requests: Sequence[PlacementRequest], actual: ClusterState
-        ) -> Mapping[str, PlacementResult]:
-            [slot] = actual.assignments["job"].executors
-            return {request.name: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
+        ) -> Mapping[ReplicaId, PlacementResult]:
+            [slot] = actual.assignments[ReplicaId("job")].executors
+            return {request.id: PlacementResult(None, {1: flip[slot.node]}) for request in requests}
 
     flip = {"n1": "n2", "n2": "n1"}
     cluster = _cluster()
@@ -192,9 +189,8 @@ def test_replicas_whose_assignments_are_taken_back_in_between_are_counted_on(k: 
 
         def place(
             self, requests: Sequence[PlacementRequest], actual: ClusterState
-        ) -> Mapping[str, PlacementResult]:
-            names = [request.name for request in requests]
-            return {name: PlacementResult(*places[name]) for name in names}
+        ) -> Mapping[ReplicaId, PlacementResult]:
+            return {request.id: PlacementResult(*places[str(request.id)]) for request in requests}
 
     places = {"job": ("n1", {1: "n2"}), "job~1": ("n3", {1: "n4"})}
     nodes = {name: NodeInfo(name, "", 4, 8 * GIB) for name in ("n1", "n2", "n3", "n4")}
@@ -202,7 +198,7 @@ def test_replicas_whose_assignments_are_taken_back_in_between_are_counted_on(k: 
     cluster = _cluster()
     asked = Resources(1, GIB, executors=1, executor_memory=GIB)
     cluster.specs["job"] = replace(SPEC, k=k, agreed=k > 0, driver="", resources=asked)
-    made: dict[str, int] = {}
+    made: dict[ReplicaId, int] = {}
     for number in range(400):
         cluster.now += 0.1
         there = left if number % 2 else nodes
@@ -212,9 +208,9 @@ def test_replicas_whose_assignments_are_taken_back_in_between_are_counted_on(k: 
         actions = reconcile(cluster.specs, cluster.actual, cluster.now, epoch=1, placer=placer, rules=RULES)
         for action in actions:
             if isinstance(action, Assign):
-                made[action.job] = made.get(action.job, 0) + 1
+                made[action.replica] = made.get(action.replica, 0) + 1
             cluster._write(action)
-    assert sorted(made) == ["job", "job~1"][: k + 1]
+    assert sorted(made) == [ReplicaId("job", index) for index in range(k + 1)]
     assert all(5 <= count <= 12 for count in made.values()), made
     alarm = cluster.actual.alarms[alarm_id(ASSIGNED_TOO_OFTEN, "job")]
     assert alarm.evidence["repeats"] == 3, "the count of one replica"
@@ -226,5 +222,5 @@ def test_the_count_of_a_replica_ends_with_its_next_assignment() -> None:
     cluster.specs["job"] = replace(SPEC, k=1, agreed=True)
     cluster.actual = replace(cluster.actual, statuses={"job": status})
     cluster.settle()
-    assert sorted(cluster.actual.assignments) == ["job", "job~1"]
+    assert sorted(cluster.actual.assignments) == [ReplicaId("job"), ReplicaId("job", 1)]
     assert cluster.actual.statuses["job"].replica_counts == {}

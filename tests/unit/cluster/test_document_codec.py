@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment, RestoreSource
 from penstock.cluster.document_codec import DocumentError, decode, encode, of_plain
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, ReplicaAssignment, RestoreSource
+from penstock.cluster.job_documents import JobSpec
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.job_settings import JobSettings, Placement, Replicas, Resources, SparkSettings
 from support.settings import make_assignment, replace

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Failures, Progress, WorkerFailure, WorkerInfo
 from penstock.cluster.failure_policy import (
     FailurePolicy,
     consecutive_failures,
@@ -16,6 +15,7 @@ from penstock.cluster.failure_policy import (
     has_committed,
     has_run_well,
 )
+from penstock.cluster.worker_documents import Failures, Progress, WorkerFailure, WorkerInfo
 
 NOW = 10_000.0
 POLICY = FailurePolicy()

@@ -5,19 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Alarm,
-    Failures,
-    JobSpec,
-    JobStatus,
-    KnownNode,
-    NodeInfo,
-    Result,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus, Tombstone
 from penstock.cluster.job_retention import Retention, retention_actions
 from penstock.cluster.leader_actions import Action, Clear, DropNode, DropTombstone, Forget, KeepRevision
+from penstock.cluster.node_documents import KnownNode, NodeInfo
+from penstock.cluster.worker_documents import Failures, Result, WorkerInfo
 from support.settings import make_assignment, make_spec, replace
 
 DAY = 86400.0

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from steady_cluster import GIB, SteadyCluster
+from steady_cluster import GIB, SteadyCluster, assigned_to
 
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, ExecutorSlot, RestoreSource
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Assignment,
-    BackupStatus,
-    ExecutorSlot,
-    JobSpec,
-    NodeInfo,
-    RestoreSource,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.job_settings import Resources
+from penstock.replicas.replica_id import ReplicaId
 from support.settings import make_spec, replace
 
 LIVES = 120
@@ -39,8 +35,8 @@ def _cluster(nodes: dict[str, tuple[int, int]], *specs: JobSpec) -> SteadyCluste
 
 def _run_all(cluster: SteadyCluster) -> None:
     workers = {
-        name: (WorkerInfo(name, one.revision, 1, one.node, 1, "running", 0.0),)
-        for name, one in cluster.actual.assignments.items()
+        replica: (WorkerInfo(one.job, one.revision, 1, one.node, 1, "running", 0.0),)
+        for replica, one in cluster.actual.assignments.items()
     }
     cluster.actual = replace(cluster.actual, workers=workers)
     cluster.settle()
@@ -57,7 +53,7 @@ def _change(cluster: SteadyCluster, job: str, **changes: Any) -> None:
 
 
 def _assigned(cluster: SteadyCluster, job: str) -> Assignment:
-    return cluster.actual.assignments[job]
+    return cluster.actual.assignments[ReplicaId(job)]
 
 
 def _reason(cluster: SteadyCluster, job: str) -> str:
@@ -74,7 +70,7 @@ def test_a_job_whose_executors_fit_nowhere_waits() -> None:
     cluster = _cluster({"n1": (4, 2), "n2": (4, 2)}, _spec("one", memory=2))
     cluster.specs["two"] = _spec("two", resources=Resources(1, 2 * GIB, executors=1, executor_memory=GIB))
     cluster.settle()
-    assert "two" not in cluster.actual.assignments
+    assert ReplicaId("two") not in cluster.actual.assignments
     assert cluster.actual.statuses["two"].phase == "PENDING"
     assert "none of its executors has a node" in _reason(cluster, "two")
 
@@ -192,7 +188,7 @@ def test_executors_of_a_lost_driver_leave_their_room_to_others() -> None:
     cluster = _cluster({"n1": (2, 4), "n2": (2, 4)}, wide)
     assert [slot.node for slot in _assigned(cluster, "wide").executors] == ["n1"]
     _lose(cluster, "n2")
-    assert "wide" not in cluster.actual.assignments
+    assert ReplicaId("wide") not in cluster.actual.assignments
     cluster.specs["other"] = _spec("other", 2)
     cluster.settle()
     assert _assigned(cluster, "other").node == "n1"
@@ -210,7 +206,7 @@ def test_room_that_one_replica_yields_to_another_is_not_given_away_twice() -> No
     cluster.specs["pair"] = _spec("pair", resources=asked, warm_standby=True, agreed=True)
     cluster.settle()
     _run_all(cluster)
-    _lose(cluster, *(one.node for name, one in cluster.actual.assignments.items() if name.startswith("pair")))
+    _lose(cluster, *(one.node for one in assigned_to(cluster, "pair")))
     small = Resources(1, GIB, executors=1, executor_memory=GIB)
     cluster.specs["other"] = _spec("other", resources=small)
     cluster.settle()  # Raises where a node gets more than it can take.

@@ -6,28 +6,23 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, Rules
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
-    ExecutorSlot,
+from penstock.cluster.job_documents import Alarm, Code, JobSpec, JobStatus
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import (
     Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    NodeReport,
     Progress,
     Result,
     WorkerFailure,
     WorkerFigures,
     WorkerInfo,
 )
-from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
-from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
 from penstock.schedule.job_placer import JobPlacer
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 T = TypeVar("T")
 
@@ -71,7 +66,7 @@ def _status(phase: str = "RUNNING", revision: int = 1, reason: str = "running on
 
 
 def _actual(**changes: Any) -> ClusterState:
-    running = ClusterState(
+    running = make_state(
         nodes=NODES,
         assignments={"job": _assignment()},
         workers={"job": (_worker(),)},
@@ -156,7 +151,7 @@ def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
     actions = _decide(_spec(until="drained"), _actual(results={"job": result}, workers={}))
     assert _only(Unassign, actions).job == "job"
     assert _only(SetStatus, actions).status.phase == "ENDED"
-    over = ClusterState(
+    over = make_state(
         nodes=NODES, results={"job": result}, statuses={"job": _status("ENDED", 1, "drained: all was read")}
     )
     assert _decide(_spec(until="drained"), over) == []
@@ -166,7 +161,7 @@ def test_a_job_that_ended_stays_ended_whoever_leads() -> None:
 
 def test_the_result_of_an_earlier_life_is_history() -> None:
     result = Result("job", 3, "stopped", "it was killed", NOW)
-    actual = ClusterState(nodes=NODES, results={"job": result}, statuses={"job": _status("PENDING", 3)})
+    actual = make_state(nodes=NODES, results={"job": result}, statuses={"job": _status("PENDING", 3)})
     assert _only(Assign, _decide(_spec(after=3), actual)).assignment.revision == 4
 
 
@@ -635,8 +630,8 @@ def test_a_worker_has_run_well_by_the_clock_of_the_leader_and_not_by_its_own() -
     updated = _spec(generation=2, before=Code("a" * 64, "job.py", {}, 1))
     young = replace(_worker(), since=NOW - 3600)  # Its clock, or the leader's, was set by an hour.
     actual = _actual(assignments={"job": _assignment(updated)}, workers={"job": (young,)})
-    assert _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 599})) == []
-    proven = _decide(updated, replace(actual, up_since={("job", 1, 1): NOW - 600}))
+    assert _decide(updated, replace(actual, up_since={(young.replica, 1, 1): NOW - 599})) == []
+    proven = _decide(updated, replace(actual, up_since={(young.replica, 1, 1): NOW - 600}))
     assert _only(UpdateSpec, proven).spec.before is None
 
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from penstock.cluster.cluster_state import ClusterState, Rules
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
+from penstock.cluster.cluster_state import Rules
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
-    Assignment,
-    Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
-    ReplicaAssignment,
-    ReplicaReport,
-    Result,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec, JobStatus
 from penstock.cluster.job_reconciler import SingleJobReconciler
 from penstock.cluster.job_retention import retention_actions
 from penstock.cluster.leader_actions import SetStatus
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Failures, ReplicaReport, Result, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, supervise
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from support.counting_work import work_of
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 FEW, MANY = 20, 80
 MOST = 1.2 * MANY / FEW
@@ -56,7 +49,7 @@ def _quiet_group_work(jobs: int) -> int:
                 membership=ReplicaAssignment(replica),
             )
             workers[name] = (WorkerInfo(name, 1, 1, node, 1, "running", 0.0, joined=ReplicaReport(5, 5)),)
-    actual = ClusterState(nodes=nodes, assignments=assignments, workers=workers)
+    actual = make_state(nodes=nodes, assignments=assignments, workers=workers)
     placer = JobPlacer()
     actions = reconcile(specs, actual, 1.0, epoch=1, placer=placer)
     actual = replace(actual, statuses={one.job: one.status for one in actions if isinstance(one, SetStatus)})
@@ -77,7 +70,8 @@ def _past_job_work(jobs: int) -> int:
         for attempt in (1, 2, 3)
     ]
     failures = {
-        f"job{number}": Failures(f"job{number}", 1, 3, "it died", "n1", 1.0) for number in range(jobs)
+        ReplicaId(f"job{number}"): Failures(f"job{number}", 1, 3, "it died", "n1", 1.0)
+        for number in range(jobs)
     }
     return work_of(lambda: supervise("n1", {}, {}, failures, instances, 100.0))
 
@@ -103,7 +97,7 @@ def _ended_job_work(jobs: int) -> int:
         for number in range(jobs)
     }
     workers = {name: (WorkerInfo(name, 1, 1, "n1", 1, "running", 0.0),) for name in running}
-    actual = ClusterState(
+    actual = make_state(
         assignments=running, workers=workers, statuses=statuses, failures=left, results=results
     )
     context = DecisionContext(actual, 5000.0, 1, Rules())

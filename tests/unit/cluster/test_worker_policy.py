@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, product
 
-from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.cluster.worker_policy import (
     TAKE_OVER_AFTER,
     WorkerDecision,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.cluster.documents import NodeReport, Progress, ReplicaReport, WorkerFigures, WorkerInfo
+from penstock.cluster.node_documents import NodeReport
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.cluster.worker_progress import ReportedProgress, same_but_progress
 
 WORKER = WorkerInfo("count", 3, 1, "n1", 7, "running", 0.0, progress=Progress(batches=5, at=50.0))
@@ -18,7 +19,7 @@ def _report(progress: Progress | None, joined: ReplicaReport | None = None, job:
 def _shown(worker: WorkerInfo, *reports: NodeReport) -> WorkerInfo:
     reported = ReportedProgress()
     for report in reports:
-        reported.update({"n1": report}, {worker.job: (worker,)})
+        reported.update({"n1": report}, {worker.replica: (worker,)})
     return reported.added_to(worker)
 
 
@@ -36,8 +37,8 @@ def test_the_report_of_another_attempt_does_not_count() -> None:
 
 def test_what_was_reported_stays_when_the_report_is_gone() -> None:
     reported = ReportedProgress()
-    reported.update({"n1": _report(Progress(batches=9, at=59.0))}, {"count": (WORKER,)})
-    reported.update({}, {"count": (WORKER,)})
+    reported.update({"n1": _report(Progress(batches=9, at=59.0))}, {WORKER.replica: (WORKER,)})
+    reported.update({}, {WORKER.replica: (WORKER,)})
     assert reported.added_to(WORKER).progress.batches == 9, (
         "a counter does not fall while a supervisor is away"
     )
@@ -47,7 +48,7 @@ def test_what_was_reported_of_workers_that_are_gone_is_cleared_away() -> None:
     reported = ReportedProgress()
     for number in range(500):
         reports = {"n1": _report(Progress(batches=9, at=59.0), job=f"job{number}")}
-        reported.update(reports, {"count": (WORKER,)})
+        reported.update(reports, {WORKER.replica: (WORKER,)})
     assert len(reported._figures) <= 110
 
 

@@ -10,13 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.cluster import worker_supervision
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    Failures,
-    ReplicaAssignment,
-    WorkerInfo,
-)
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.cluster.worker_states import (
     DRIVER_RULES,
     EXECUTOR_RULES,
@@ -45,8 +40,10 @@ from penstock.cluster.worker_supervision import (
     state_of,
     supervise,
 )
+from penstock.replicas.replica_id import ReplicaId
 from support.settings import make_assignment, replace
 
+JOB = ReplicaId("job")
 NOW = 1000.0
 LONG_AGO = NOW - 200
 ALL = [State(p, q) for p, q in itertools.product(P, Q)]
@@ -148,9 +145,9 @@ class Case:
     def supervise(self) -> list[SupervisorStep]:
         return supervise(
             "n1",
-            {"job": self.assignment} if self.assignment else {},
-            {"job": self.workers},
-            {"job": self.failures} if self.failures else {},
+            {JOB: self.assignment} if self.assignment else {},
+            {JOB: self.workers},
+            {JOB: self.failures} if self.failures else {},
             self.processes,
             NOW,
         )

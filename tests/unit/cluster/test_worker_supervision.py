@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.cluster.documents import Assignment, ExecutorSlot, Failures, ReplicaAssignment, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
+from penstock.cluster.worker_documents import Failures, WorkerInfo
 from penstock.cluster.worker_supervision import (
     Kill,
     ObservedProcess,
@@ -16,8 +17,10 @@ from penstock.cluster.worker_supervision import (
     state_of,
     supervise,
 )
+from penstock.replicas.replica_id import ReplicaId
 from support.settings import make_assignment, replace
 
+JOB = ReplicaId("job")
 NOW = 1000.0
 
 
@@ -43,9 +46,9 @@ def _decide(
 ) -> list[SupervisorStep]:
     return supervise(
         node,
-        {"job": assignment} if assignment else {},
-        {"job": workers} if workers else {},
-        {"job": failures} if failures else {},
+        {JOB: assignment} if assignment else {},
+        {JOB: workers} if workers else {},
+        {JOB: failures} if failures else {},
         instances,
         now,
     )
@@ -205,15 +208,15 @@ def test_a_worker_that_hung_in_its_start_after_a_heartbeat_is_counted() -> None:
 
 def test_failures_are_dated_by_the_time_of_day_and_nothing_else_is() -> None:
     dead = _instance(alive=False, died=NOW)
-    [count] = supervise("n1", {"job": _assignment()}, {}, {}, [dead], NOW, wall=1.7e9)
+    [count] = supervise("n1", {JOB: _assignment()}, {}, {}, [dead], NOW, wall=1.7e9)
     assert isinstance(count, RecordFailure)
     assert count.failures.at == 1.7e9
     for wall in (1.7e9 - 3600, 1.7e9 + 40):
-        steps = supervise("n1", {"job": _assignment()}, {}, {}, [_instance()], NOW, wall=wall)
+        steps = supervise("n1", {JOB: _assignment()}, {}, {}, [_instance()], NOW, wall=wall)
         assert steps == [], "a clock that is set does not make a worker hang"
         again = replace(dead, counted=True)
         [start] = supervise(
-            "n1", {"job": _assignment()}, {}, {"job": _failures(1)}, [again], NOW + 0.5, wall=wall
+            "n1", {JOB: _assignment()}, {}, {JOB: _failures(1)}, [again], NOW + 0.5, wall=wall
         )
         assert isinstance(start, Start), "nor does it delay a start"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.cluster.document_codec import decode
-from penstock.cluster.documents import Result
+from penstock.cluster.worker_documents import Result
 from penstock.coord.conditional_writes import put_result
 from penstock.coord.store_paths import RESULTS
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore

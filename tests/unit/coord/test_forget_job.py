@@ -7,20 +7,13 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.client_requests import NotFoundError, RefusedError
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Failures,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    Result,
-    Tombstone,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, JobStatus, Tombstone
 from penstock.cluster.job_retention import Retention
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
+from penstock.cluster.worker_documents import Failures, Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master, MasterSettings

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.cluster.assignment_documents import ExecutorSlot
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import ExecutorSlot
 from penstock.coord.mirrored_documents import Documents
 from penstock.coord.store_mirror import StoreMirror
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore

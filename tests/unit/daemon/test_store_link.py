@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.cluster.assignment_documents import BackupLocation, BackupStatus
 from penstock.cluster.document_codec import DocumentError, decode, encode
-from penstock.cluster.documents import BackupLocation, BackupStatus, Progress, Result, WorkerInfo
+from penstock.cluster.worker_documents import Progress, Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.conditional_writes import read_backup_status, write_backup_status
 from penstock.daemon.store_link import StoreLink

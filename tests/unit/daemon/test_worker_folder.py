@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.cluster.assignment_documents import ExecutorSlot
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.daemon.worker_folder import (
     WorkerConfig,
     WorkerExit,

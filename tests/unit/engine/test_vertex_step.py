@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.engine.execution.vertex_step import apply_function, emit
+import penstock as ps
+from penstock.engine.blueprint import make_blueprint
+from penstock.engine.execution.vertex_step import compile_step, emit, raise_failure
 from penstock.record import Record
 
 INCOMING = Record("key", "value", 7.0)
@@ -27,9 +31,19 @@ CASES: list[tuple[Any, list[Record]]] = [
 ]
 
 
+def _applied(function: Callable[[Record], Any], *records: Record) -> Any:
+    """Return what the step of a function emits."""
+    job = ps.Job("one")
+    job.source("in", ps.MemorySource()) >> job.task("f", function) >> job.sink("out", ps.MemorySink())
+    step = compile_step(make_blueprint(job, folder=Path("unused"), buckets=1, sides={}).vertices[1])
+    assert step is not None
+    [(_, found)] = step("in", list(records), raise_failure(1))
+    return found
+
+
 @pytest.mark.parametrize(("result", "expected"), CASES, ids=lambda case: repr(case)[:40])
 def test_function_results(result: Any, expected: list[Record]) -> None:
-    assert apply_function(lambda record: result, [INCOMING]) == expected
+    assert _applied(lambda record: result, INCOMING) == expected
     collected: list[Record] = []
     emit(result, INCOMING.key, INCOMING.ts, collected.append)
     assert collected == expected
@@ -40,4 +54,4 @@ def test_a_generator_is_many() -> None:
         for word in record.value.split():
             yield word, 1
 
-    assert apply_function(words, [Record(None, "a b")]) == [Record("a", 1), Record("b", 1)]
+    assert _applied(words, Record(None, "a b")) == [Record("a", 1), Record("b", 1)]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from penstock.cluster.documents import Alarm, BackupStatus, NodeReport
 from replicated_cluster import Cluster, joined
 
-from penstock.cluster.documents import Alarm, BackupStatus, NodeReport
 from penstock.coord import store_paths
 from penstock.master.cluster_metrics import METRICS
 

@@ -11,7 +11,9 @@ from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Alarm, JobSpec, JobStatus, MasterInfo, WorkerInfo
+from penstock.cluster.job_documents import Alarm, JobSpec, JobStatus
+from penstock.cluster.node_documents import MasterInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Create, Operation, Put
 from penstock.master.cluster_service import ClusterService

@@ -8,7 +8,8 @@ import pytest
 from replicated_cluster import Cluster, code, joined, submission
 
 from penstock.cluster.client_requests import InvalidRequestError, NotFoundError, RefusedError
-from penstock.cluster.documents import Alarm, JobStatus, ReplicaReport
+from penstock.cluster.job_documents import Alarm, JobStatus
+from penstock.cluster.worker_documents import ReplicaReport
 from penstock.coord import store_paths
 from support.settings import replace
 

@@ -7,26 +7,17 @@ from replicated_cluster import Cluster
 from without_code import AnyBundle, NoLogs
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Code,
-    Epoch,
-    JobSpec,
-    MasterInfo,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    ReplicaReport,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Code, JobSpec
+from penstock.cluster.node_documents import Epoch, MasterInfo, NodeInfo, NodeJobs, NodeReport
 from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerFigures, WorkerInfo
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
+from penstock.replicas.replica_id import ReplicaId
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.counting_work import work_of
-from support.settings import make_assignment, make_spec, replace
+from support.settings import by_replica, make_assignment, make_spec, replace
 
 MOST = 1.2 * 4
 
@@ -57,8 +48,8 @@ def test_documents_that_have_not_changed_are_not_looked_at_again() -> None:
     before = many.documents.assignments()
     assert many.documents.assignments() is before
     many.member(0, "n2", job="job7", revision=2)
-    after = many.documents.assignments()
-    assert (before["job7"].node, after["job7"].node) == ("n0", "n2"), "who has the old ones keeps them"
+    after, changed = many.documents.assignments(), ReplicaId("job7")
+    assert (before[changed].node, after[changed].node) == ("n0", "n2"), "who has the old ones keeps them"
     assert list(after) == sorted(after)
 
 
@@ -127,7 +118,7 @@ def test_reports_wake_no_master_and_are_read_with_its_next_step(lab: _Lab) -> No
     lab.other.set(f"{store_paths.REPORTS}/n1", encode(_report(50)))
     assert not lab.woken()
     lab.master.step(12.0)
-    [worker] = lab.master.documents.workers()["job"]
+    [worker] = lab.master.documents.workers()[ReplicaId("job")]
     assert worker.progress.batches == 1
     assert lab.master.documents.shown(worker).progress.batches == 50
 
@@ -141,7 +132,7 @@ def test_progress_alone_is_no_reason_to_decide_and_a_phase_is(lab: _Lab) -> None
     assert lab.woken()
     lab.master.step(11.1)
     assert lab.decided == decided
-    [worker] = lab.master.documents.workers()["job"]
+    [worker] = lab.master.documents.workers()[ReplicaId("job")]
     assert worker.progress.batches == 5
     lab.other.set(store_paths.worker("job", 1, 1), encode(replace(lab.worker, phase="stopping")))
     lab.master.step(11.2)
@@ -174,12 +165,14 @@ def test_lists_that_another_leader_has_left_are_put_right(lab: _Lab) -> None:
 
 
 def test_a_list_names_executors_as_well() -> None:
+    from penstock.cluster.assignment_documents import ExecutorSlot
     from penstock.cluster.assignments import jobs_by_node
-    from penstock.cluster.documents import ExecutorSlot
 
     slots = (ExecutorSlot(1, "n2", 1, 1), ExecutorSlot(2, "n1", 1, 1))
     assigned = make_assignment("job", 1, 1, 1, "", "", "n1", 1, 1, executors=slots)
-    found = jobs_by_node({"job": assigned, "a": make_assignment("a", 1, 1, 1, "", "", "n2", 1, 1)})
+    found = jobs_by_node(
+        by_replica({"job": assigned, "a": make_assignment("a", 1, 1, 1, "", "", "n2", 1, 1)})
+    )
     assert {node: listed.jobs for node, listed in found.items()} == {"n1": ("job",), "n2": ("a", "job")}
 
 
@@ -191,7 +184,7 @@ def test_how_far_a_replica_has_caught_up_is_decided_on_its_nodes_report() -> Non
     further = ReplicaReport(50, 100, 0)
     figures = WorkerFigures("job~1", "driver", 2, 1, 7, "", 0.5, 1, 0.0, 0, Progress(at=9.0), further)
     cluster.put(f"{store_paths.REPORTS}/n1", NodeReport(60.0, 0.5, 1, 2, 0.0, 0.0, (figures,)))
-    [worker] = cluster.documents.actual().workers["job~1"]
+    [worker] = cluster.documents.actual().workers[ReplicaId("job", 1)]
     assert worker.joined == further
     [_, replica] = cluster.service.job("job")["replicas"]
     assert (replica["batch"], replica["behind"]) == (50, 50)

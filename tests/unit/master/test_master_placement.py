@@ -9,14 +9,17 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.client_requests import InvalidRequestError, RefusedError
 from penstock.cluster.cluster_state import ClusterState
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus, JobSpec, MasterInfo, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult, Placer
 from penstock.coord import store_paths
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.settings import make_submission
@@ -66,7 +69,7 @@ class _NodeGoes:
 
     def place(
         self, requests: Sequence[PlacementRequest], actual: ClusterState
-    ) -> Mapping[str, PlacementResult]:
+    ) -> Mapping[ReplicaId, PlacementResult]:
         found = self.placer.place(requests, actual)
         if not self.went:
             self.went = next(iter(found.values())).node or ""

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, JobStatus, MasterInfo, NodeInfo, Result
+from penstock.cluster.job_documents import JobStatus
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
+from penstock.cluster.worker_documents import Result
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import Create, Operation, Put, Watcher
 from penstock.master.master import Master, MasterSettings

@@ -9,23 +9,12 @@ from typing import Any
 import pytest
 from without_code import AnyBundle, NoLogs
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.client_requests import RefusedError
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
-    Epoch,
-    Failures,
-    JobStatus,
-    MasterInfo,
-    NodeInfo,
-    NodeReport,
-    Progress,
-    Result,
-    WorkerFigures,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import Alarm, Code, JobStatus
+from penstock.cluster.node_documents import Epoch, MasterInfo, NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Progress, Result, WorkerFigures, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.coord import store_paths
 from penstock.coord.conditional_writes import put_result
@@ -327,7 +316,8 @@ def test_a_supervisor_that_cannot_read_its_list_looks_at_all_assignments() -> No
     store.create(f"{store_paths.ASSIGNMENTS}/job", encode(assignment))
     mirror = NodeMirror(store, "n1", lambda: None)
     mirror.refresh(())
-    assert (mirror.knows("job"), mirror.documents.assignments()) == (True, {"job": assignment})
+    assert mirror.knows(assignment.replica)
+    assert mirror.documents.assignments() == {assignment.replica: assignment}
 
 
 def test_the_leader_tells_people_what_a_supervisor_cannot_read() -> None:
@@ -359,6 +349,7 @@ _FOREIGN = {
     "/failures/job~1~2": encode(Failures("job", 1, 9, "it died", "n2", 1.0)),
     "/status/job~1": encode(JobStatus("ENDED", "", 1.0, 1)),
     "/jobs/job~1": encode(JOB),
+    "/jobs/job~x": encode(JOB),
     "/jobs/other": encode(JOB).replace(b'"name":"job"', b'"name":"job~1"'),
 }
 

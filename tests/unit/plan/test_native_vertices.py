@@ -63,7 +63,6 @@ def test_what_comes_from_behind_the_shuffle_waits_for_the_next_batch() -> None:
     rows >> count >> shape >> job.task("query", sql()) >> job.sink("out", NoSink())
     plan = compile_plan(job)
     assert plan.native.feedback
-    assert plan.needs_feedback
     assert plan.native.source_feeds == (0,)
     text = explain_job(job)
     assert "shape ─▶ query (as columns)" in text

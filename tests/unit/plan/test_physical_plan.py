@@ -39,7 +39,7 @@ def test_the_word_count() -> None:
         direct=(0, 1),
         keyed=(2, 3),
     )
-    assert (plan.needs_exchange, plan.needs_feedback) == (True, False)
+    assert plan.needs_exchange
 
 
 def test_the_loops_of_fig_9_share_one_counter() -> None:
@@ -59,7 +59,7 @@ def test_the_loops_of_fig_9_share_one_counter() -> None:
     }
     live = [vertex.name for vertex in job.vertices if plan.live[vertex.index][0]]
     assert live == ["files", "V0", "V4", "V5", "V6"]
-    assert (plan.needs_exchange, plan.needs_feedback, plan.keyed) == (False, False, ())
+    assert (plan.needs_exchange, plan.keyed) == (False, ())
 
 
 def test_hops_are_by_port_in_edge_order() -> None:
@@ -99,7 +99,7 @@ def test_a_loop_through_keyed_stages() -> None:
         ("exchange total->rank", "exchange rank->copy"),
     ]
     assert plan.live[5] == (False, True), "behind the keyed loop only the loop in memory still counts"
-    assert plan.needs_feedback
+    assert any(exchange.feedback for exchange in plan.exchanges)
 
 
 def test_a_keyed_edge_into_a_sink_stays_in_memory() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cluster.documents import ReplicaAssignment
+from penstock.cluster.assignment_documents import ReplicaAssignment
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.storage.job_folder import Claim, current_claim, take_over
 from penstock.engine.storage.ledger import Ledger, LedgerEntry

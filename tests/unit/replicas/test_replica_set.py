@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from penstock.cluster.documents import JobSpec, NodeInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.job_settings import Resources
-from penstock.replicas.decisions.replica_set import expand, shortage
+from penstock.replicas.decisions.replica_set import replica_specs, shortage
 from support.settings import make_spec
 
 
@@ -35,13 +36,11 @@ def _nodes(*racks: str, **given: Any) -> dict[str, NodeInfo]:
     ],
 )
 def test_members(given: dict[str, Any], members: list[str]) -> None:
-    expanded = expand({"count": _spec(**given)})
-    assert list(expanded) == members
-    assert [spec.name for spec in expanded.values()] == members
+    assert [str(replica.id) for replica in replica_specs(_spec(**given))] == members
 
 
 def test_members_are_wanted_like_their_job_but_for_where_the_first_was_moved() -> None:
-    wanted = expand({"count": _spec(k=1, driver="n1", driver_by="user", generation=3)}).values()
+    wanted = replica_specs(_spec(k=1, driver="n1", driver_by="user", generation=3))
     first, second = (replica.spec for replica in wanted)
     assert (first.driver, second.driver, second.driver_by) == ("n1", "", "")
     assert first.generation == second.generation == 3

@@ -6,32 +6,28 @@ from typing import Any, TypeVar
 
 import pytest
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot, ReplicaAssignment
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    Alarm,
-    Assignment,
-    Code,
+from penstock.cluster.job_documents import Alarm, Code, JobSpec, JobStatus
+from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.reconcile import reconcile
+from penstock.cluster.worker_documents import (
     Difference,
-    ExecutorSlot,
     Failures,
-    JobSpec,
-    JobStatus,
-    NodeInfo,
     Progress,
-    ReplicaAssignment,
     ReplicaReport,
     Result,
     WorkerInfo,
 )
-from penstock.cluster.leader_actions import Action, Assign, Clear, Raise, SetStatus, Unassign, UpdateSpec
-from penstock.cluster.reconcile import reconcile
 from penstock.job_settings import Resources
 from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.job_placer import JobPlacer
-from support.settings import make_assignment, make_spec, replace
+from support.settings import by_replica, make_assignment, make_spec, make_state, replace
 
 T = TypeVar("T")
 
+FIRST, SECOND = ReplicaId("job"), ReplicaId("job", 1)
 NOW = 1000.0
 GIB = 1 << 30
 IN_STEP = ReplicaReport(batch=9, head=10)
@@ -87,7 +83,7 @@ SAFE = JobStatus("RUNNING", "replica 0: running on n1; replica 1: running on n2"
 
 def _actual(**changes: Any) -> ClusterState:
     """Two replicas that run."""
-    running = ClusterState(
+    running = make_state(
         nodes=NODES,
         assignments={"job": _assignment("job", "n1", 1), "job~1": _assignment("job~1", "n2", 2)},
         workers={"job": (_worker("job", "n1", 1),), "job~1": (_worker("job~1", "n2", 2),)},
@@ -98,7 +94,7 @@ def _actual(**changes: Any) -> ClusterState:
 
 def _with_workers(**changes: Any) -> ClusterState:
     """The workers of some replicas are others; names of replicas have no place in Python."""
-    named = {name.replace("_", "~"): workers for name, workers in changes.items()}
+    named = by_replica({name.replace("_", "~"): workers for name, workers in changes.items()})
     return _actual(workers={**_actual().workers, **named})
 
 
@@ -123,9 +119,9 @@ def _after(actual: ClusterState, actions: list[Action]) -> ClusterState:
     for action in actions:
         match action:
             case Assign(assignment):
-                assignments[assignment.job] = assignment
-            case Unassign(job):
-                del assignments[job]
+                assignments[assignment.replica] = assignment
+            case Unassign(replica):
+                del assignments[replica]
             case SetStatus(job, status):
                 statuses[job] = status
             case Raise(alarm):
@@ -143,7 +139,7 @@ def test_what_is_as_wanted_is_left_alone() -> None:
 
 def test_a_new_job_gets_all_its_replicas_at_once_with_revisions_of_their_own() -> None:
     actions = _decide(_spec(k=2), ClusterState(nodes=NODES))
-    assigned = {action.job: action.assignment for action in _all(Assign, actions)}
+    assigned = {str(action.replica): action.assignment for action in _all(Assign, actions)}
     assert sorted(assigned) == ["job", "job~1", "job~2"]
     assert sorted(one.revision for one in assigned.values()) == [1, 2, 3]
     assert sorted(one.node for one in assigned.values()) == ["n1", "n2", "n3"]
@@ -172,7 +168,7 @@ def test_a_job_without_replicas_has_no_members() -> None:
 
 def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
     actions = _decide(_spec(), ClusterState(nodes=_nodes("n1")))
-    assert [action.job for action in _all(Assign, actions)] == ["job"]
+    assert [str(action.replica) for action in _all(Assign, actions)] == ["job"]
     reason = _only(SetStatus, actions).status.reason
     assert (
         "replica 1: a replica is wanted, and no node can take it: it is reserved for another replica"
@@ -182,32 +178,32 @@ def test_too_few_nodes_leave_a_replica_out_and_say_why() -> None:
 
 def test_a_job_that_gets_replicas_has_a_new_worker_first_and_one_with_replicas_has_not() -> None:
     alone = replace(_assignment("job", "n1", 1), membership=None)
-    actual = ClusterState(
+    actual = make_state(
         nodes=NODES,
         assignments={"job": alone},
         workers={"job": (_worker("job", "n1", 1, None),)},
         statuses={"job": JobStatus("RUNNING", "running on n1", NOW, 1)},
     )
     actions = _decide(_spec(), actual)
-    assigned = {one.job: one.assignment for one in _all(Assign, actions)}
+    assigned = {str(one.replica): one.assignment for one in _all(Assign, actions)}
     assert assigned["job"].reason == "it now has replicas"
     assert (assigned["job"].node, assigned["job"].revision) == ("n1", 2)
     assert (assigned["job~1"].node != "n1", assigned["job~1"].revision) == (True, 3)
     more = _decide(_spec(k=2), _actual())
-    assert [one.job for one in _all(Assign, more)] == ["job~2"]
+    assert [str(one.replica) for one in _all(Assign, more)] == ["job~2"]
     assert _only(Assign, more).assignment.revision == 3
 
 
 @pytest.mark.parametrize("change", [{"recovery": "next-window"}, {"publisher": "primary"}])
 def test_how_replicas_work_together_changes_with_new_workers(change: dict[str, str]) -> None:
     assigned = _all(Assign, _decide(_spec(**change), _actual()))
-    assert [(one.job, one.assignment.revision) for one in assigned] == [("job", 3), ("job~1", 4)]
+    assert [(str(one.replica), one.assignment.revision) for one in assigned] == [("job", 3), ("job~1", 4)]
     assert [one.assignment.node for one in assigned] == ["n1", "n2"]
 
 
 def test_fewer_replicas_are_wanted() -> None:
     actions = _decide(_spec(k=0), _actual())
-    assert _only(Unassign, actions).job == "job~1"
+    assert _only(Unassign, actions).replica == SECOND
     assert _all(Assign, actions) == []
     status = _only(SetStatus, actions).status
     assert (status.phase, status.reason, status.safety) == ("RUNNING", "running on n1", "")
@@ -230,7 +226,7 @@ def test_what_became_of_a_replica_that_was_wanted_no_more_is_history() -> None:
 
 def test_a_lost_node_takes_one_replica_and_the_job_runs_on() -> None:
     two = _nodes("n2", "n3")
-    gone = _actual(nodes=two, workers={"job~1": _actual().workers["job~1"]}, absent_since={"n1": NOW - 4})
+    gone = _actual(nodes=two, workers={"job~1": _actual().workers[SECOND]}, absent_since={"n1": NOW - 4})
     actions = _decide(_spec(), gone)
     assigned = _only(Assign, actions).assignment
     assert (assigned.job, assigned.node, assigned.revision) == ("job", "n3", 3)
@@ -241,7 +237,7 @@ def test_a_lost_node_takes_one_replica_and_the_job_runs_on() -> None:
 
 def test_a_lost_node_in_a_cluster_that_is_too_small_leaves_the_job_degraded() -> None:
     gone = _actual(
-        nodes=_nodes("n2"), workers={"job~1": _actual().workers["job~1"]}, absent_since={"n1": NOW - 4}
+        nodes=_nodes("n2"), workers={"job~1": _actual().workers[SECOND]}, absent_since={"n1": NOW - 4}
     )
     actions = _decide(_spec(), gone)
     assert _all(Assign, actions) == []
@@ -260,7 +256,7 @@ def test_executors_make_room_for_a_replica_that_has_no_node() -> None:
             "job": _assignment("job", "n1", 1, spec, executors=(ExecutorSlot(1, "n1", 1, GIB),)),
             "job~1": _assignment("job~1", "n2", 2, spec, executors=slots),
         },
-        workers={"job~1": _actual().workers["job~1"]},
+        workers={"job~1": _actual().workers[SECOND]},
         absent_since={"n1": NOW - 9},
     )
     first = _decide(spec, actual)
@@ -287,7 +283,7 @@ def test_executors_make_room_for_a_replica_that_has_no_node() -> None:
 def test_safety(joined: tuple[ReplicaReport | None, ...], safety: str) -> None:
     names = ["job", "job~1", "job~2"]
     nodes = dict(zip(names, NODES, strict=True))
-    actual = ClusterState(
+    actual = make_state(
         nodes=NODES,
         assignments={name: _assignment(name, node, 1) for name, node in nodes.items()},
         workers={
@@ -303,7 +299,7 @@ def test_a_replica_that_catches_up_has_the_status_written_now_and_then() -> None
     actual = _actual()
     for batch in range(97):
         joined = ReplicaReport(batch=batch, head=100, since=0)
-        seen = replace(actual, workers={**actual.workers, "job~1": (_worker("job~1", "n2", 2, joined),)})
+        seen = replace(actual, workers={**actual.workers, SECOND: (_worker("job~1", "n2", 2, joined),)})
         actions = _decide(_spec(), seen)
         written += _all(SetStatus, actions)
         actual = _after(actual, actions)
@@ -313,7 +309,7 @@ def test_a_replica_that_catches_up_has_the_status_written_now_and_then() -> None
 def test_replicas_in_one_rack_are_told_of() -> None:
     nodes = _nodes("n1", "n2", "n3", racks="aab")
     other = _assignment("other", "n3", 1, cores=4, membership=None)
-    actual = ClusterState(nodes=nodes, assignments={"other": other})
+    actual = make_state(nodes=nodes, assignments={"other": other})
     desired = {"job": _spec(), "other": make_spec("other", "a" * 64, "job.py", resources=Resources(4, GIB))}
     actions = reconcile(desired, actual, NOW, epoch=1, placer=JobPlacer())
     [status] = [one.status for one in _all(SetStatus, actions) if one.job == "job"]
@@ -323,7 +319,7 @@ def test_replicas_in_one_rack_are_told_of() -> None:
 def test_a_job_is_over_when_one_replica_has_drained() -> None:
     drained = _actual(results={"job~1": Result("job~1", 2, "drained", "all is processed", NOW)})
     actions = _decide(_spec(until="drained"), drained)
-    assert sorted(one.job for one in _all(Unassign, actions)) == ["job", "job~1"]
+    assert sorted(str(one.replica) for one in _all(Unassign, actions)) == ["job", "job~1"]
     status = _only(SetStatus, actions).status
     assert (status.phase, status.reason) == ("ENDED", "drained: all is processed")
     assert _decide(_spec(until="drained"), _after(drained, actions)) == []
@@ -345,9 +341,9 @@ def test_results_that_end_nothing(result: Result, after: int) -> None:
 def test_a_killed_job_has_ended_when_no_worker_of_any_replica_is_left() -> None:
     killed = _spec(wanted="ended")
     first = _decide(killed, _actual())
-    assert sorted(one.job for one in _all(Unassign, first)) == ["job", "job~1"]
+    assert sorted(str(one.replica) for one in _all(Unassign, first)) == ["job", "job~1"]
     assert _only(SetStatus, first).status.phase == "ENDING"
-    one_left = replace(_after(_actual(), first), workers={"job~1": _actual().workers["job~1"]})
+    one_left = replace(_after(_actual(), first), workers={"job~1": _actual().workers[SECOND]})
     second = _decide(killed, one_left)
     assert _only(SetStatus, second).status.reason == "its worker on n2 ends its batch"
     none_left = replace(_after(one_left, second), workers={})
@@ -434,7 +430,7 @@ def test_a_replica_that_is_up_for_a_while_runs_well_though_its_failures_are_not_
 def test_a_job_whose_replicas_all_keep_dying_fails() -> None:
     failures = {"job": _died("job", 1, "n1"), "job~1": _died("job~1", 2, "n2")}
     actions = _decide(_spec(), _actual(failures=failures, workers={}))
-    assert sorted(one.job for one in _all(Unassign, actions)) == ["job", "job~1"]
+    assert sorted(str(one.replica) for one in _all(Unassign, actions)) == ["job", "job~1"]
     assert _only(SetStatus, actions).status.phase == "FAILED"
     assert _only(Raise, actions).alarm.evidence["count"] == 8
 
@@ -545,7 +541,7 @@ def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> ClusterS
     """One replica runs and the other one is ready."""
     nodes = {"job": "n1", "job~1": "n2"}
     spec = _spec(**WARM)
-    actual = ClusterState(
+    actual = make_state(
         nodes=NODES,
         assignments={
             name: _assignment(name, node, number, spec, runs=name == runner)
@@ -562,7 +558,7 @@ def _warm(runner: str = "job", phase: str = "ready", **changes: Any) -> ClusterS
 
 def test_a_warm_standby_waits() -> None:
     actions = _decide(_spec(**WARM), ClusterState(nodes=NODES))
-    made = {one.job: one.assignment for one in _all(Assign, actions)}
+    made = {str(one.replica): one.assignment for one in _all(Assign, actions)}
     assert [one.membership and one.membership.runs for one in made.values()] == [True, False]
     assert _only(SetStatus, actions).status.safety == "no standby"
     ready = _only(SetStatus, _decide(_spec(**WARM), _warm())).status
@@ -583,7 +579,7 @@ def _runs(actions: list[Action]) -> dict[str, tuple[int, bool]]:
     ids=["its node is gone", "its worker is gone"],
 )
 def test_a_warm_standby_takes_over_at_once(change: dict[str, Any]) -> None:
-    gone = _warm(workers={"job~1": _warm().workers["job~1"]}, **change)
+    gone = _warm(workers={"job~1": _warm().workers[SECOND]}, **change)
     actions = _decide(_spec(**WARM), gone)
     assert _runs(actions) == {"job": (3, False), "job~1": (2, True)}
     [first, second] = [one.assignment for one in _all(Assign, actions)]
@@ -596,7 +592,7 @@ def test_a_warm_standby_takes_over_at_once(change: dict[str, Any]) -> None:
 def test_a_warm_standby_takes_over_from_one_that_starts_again() -> None:
     starting = (_worker("job", "n1", 1, None, "starting", attempt=2),)
     again = _warm(
-        workers={**_warm().workers, "job": starting}, failures={"job": _died("job", 1, "n1", count=1)}
+        workers={**_warm().workers, FIRST: starting}, failures={"job": _died("job", 1, "n1", count=1)}
     )
     assert _runs(_decide(_spec(**WARM), again)) == {"job": (3, False), "job~1": (2, True)}
 
@@ -604,7 +600,7 @@ def test_a_warm_standby_takes_over_from_one_that_starts_again() -> None:
 def test_a_standby_that_had_died_often_and_can_go_nowhere_else_takes_over_too() -> None:
     gone = _warm(
         nodes=_nodes("n2"),
-        workers={"job~1": _warm().workers["job~1"]},
+        workers={"job~1": _warm().workers[SECOND]},
         failures={"job~1": _died("job~1", 2, "n2", count=3)},
     )
     assert _runs(_decide(_spec(**WARM), gone)) == {"job~1": (2, True)}
@@ -612,13 +608,13 @@ def test_a_standby_that_had_died_often_and_can_go_nowhere_else_takes_over_too() 
 
 @pytest.mark.parametrize("phase", ["starting", "stopped"])
 def test_a_standby_that_is_not_ready_does_not_take_over(phase: str) -> None:
-    gone = _warm(workers={"job~1": _warm(phase=phase).workers["job~1"]})
+    gone = _warm(workers={"job~1": _warm(phase=phase).workers[SECOND]})
     assert _runs(_decide(_spec(**WARM), gone)) == {}
 
 
 def test_a_job_that_has_not_run_yet_is_given_time_to_start() -> None:
     statuses = {"job": JobStatus("STARTING", "", NOW, 2)}
-    early = _warm(workers={"job~1": _warm().workers["job~1"]}, statuses=statuses)
+    early = _warm(workers={"job~1": _warm().workers[SECOND]}, statuses=statuses)
     assert _runs(_decide(_spec(**WARM), early)) == {}
 
 
@@ -631,7 +627,7 @@ def test_of_two_that_run_one_is_told_to_wait_by_a_new_revision() -> None:
         workers=_actual().workers,
     )
     assert _runs(_decide(_spec(**WARM), both)) == {"job~1": (3, False)}
-    one = replace(both, workers={"job~1": both.workers["job~1"]})
+    one = replace(both, workers={"job~1": both.workers[SECOND]})
     assert _runs(_decide(_spec(**WARM), one)) == {"job": (3, False)}
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.cluster.documents import ReplicaAssignment
+from penstock.cluster.assignment_documents import ReplicaAssignment
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.storage.job_folder import Claim, take_over
 from penstock.engine.storage.ledger import Ledger, LedgerEntry

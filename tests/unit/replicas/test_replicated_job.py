@@ -13,14 +13,13 @@ def _decide(cluster: Cluster) -> dict[str, str]:
     """Let the leader decide; return where each replica is."""
     for _ in range(3):
         cluster.master.step(1.0)
-    return {name: found.node for name, found in cluster.documents.assignments().items()}
+    return {str(replica): found.node for replica, found in cluster.documents.assignments().items()}
 
 
 def _run(cluster: Cluster) -> None:
     """Have a worker run for each replica that is assigned, in step with the others."""
-    for name, found in cluster.documents.assignments().items():
-        number = int(name.partition("~")[2] or 0)
-        cluster.member(number, found.node, revision=found.revision, joined=joined(9, 9), assign=False)
+    for replica, found in cluster.documents.assignments().items():
+        cluster.member(replica.index, found.node, revision=found.revision, joined=joined(9, 9), assign=False)
 
 
 def test_from_submission_to_end() -> None:

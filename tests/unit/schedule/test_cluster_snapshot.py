@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.cluster.documents import ExecutorSlot, NodeInfo, NodeReport
+from penstock.cluster.assignment_documents import ExecutorSlot
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.job_settings import Resources
 from penstock.schedule.cluster_snapshot import node_of, tasks_of
 from penstock.schedule.placement_model import OVERLOADED, ClusterSnapshot

@@ -7,23 +7,19 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.cluster_state import ClusterState, ReservedResources
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    JobSpec,
-    NodeInfo,
-    NodeReport,
-    WorkerFigures,
-)
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo, NodeReport
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerFigures
 from penstock.graph.qos import QoS
 from penstock.job_settings import Resources
 from penstock.schedule.custom_strategy import StrategyPendingError
 from penstock.schedule.job_placer import DEFAULT_PRIORITY, JobPlacer
 from penstock.schedule.placement_model import ClusterSnapshot, Matrix, Task
 from penstock.schedule.placement_strategies import Balanced, Packed, Strategy
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 GIB = 1 << 30
 
@@ -44,7 +40,8 @@ def _assignment(name: str, node: str, cores: int = 1, **changes: Any) -> Assignm
 def _place(
     actual: ClusterState, *requests: PlacementRequest, placer: JobPlacer | None = None
 ) -> dict[str, PlacementResult]:
-    return dict((placer or JobPlacer()).place(requests, actual))
+    answers = (placer or JobPlacer()).place(requests, actual)
+    return {str(replica): placed for replica, placed in answers.items()}
 
 
 def test_jobs_that_lost_a_node_are_spread_over_the_others_together() -> None:
@@ -56,8 +53,9 @@ def test_jobs_that_lost_a_node_are_spread_over_the_others_together() -> None:
 
 def test_a_driver_that_can_stay_stays() -> None:
     busy = {name: _assignment(name, "n1") for name in ("a", "b")}
-    actual = ClusterState(nodes=_nodes(n1=4, n2=4), assignments={**busy, "job": _assignment("job", "n1")})
-    request = PlacementRequest(_spec(), actual.assignments["job"], stay="n1")
+    job = _assignment("job", "n1")
+    actual = make_state(nodes=_nodes(n1=4, n2=4), assignments={**busy, "job": job})
+    request = PlacementRequest(_spec(), job, stay="n1")
     assert _place(actual, request)["job"].node == "n1"
     larger = replace(request, spec=_spec(cores=3))
     assert _place(actual, larger)["job"].node == "n2", "it has become too large for where it was"
@@ -75,7 +73,7 @@ def test_what_runs_of_a_job_whose_assignment_cannot_be_read_takes_room() -> None
 
 
 def test_a_node_that_is_preferred_is_taken_if_it_can_be() -> None:
-    full = ClusterState(nodes=_nodes(n1=4, n2=4, n3=4), assignments={"full": _assignment("full", "n1", 4)})
+    full = make_state(nodes=_nodes(n1=4, n2=4, n3=4), assignments={"full": _assignment("full", "n1", 4)})
     assert _place(full, PlacementRequest(_spec(), prefer="n2"))["job"].node == "n2"
     assert _place(full, PlacementRequest(_spec(), prefer="n1"))["job"].node in ("n2", "n3")
     assert _place(full, PlacementRequest(_spec(nodes=("n3",)), prefer="n2"))["job"].node == "n3"
@@ -97,7 +95,7 @@ def test_executors_that_are_missing_go_around_those_that_stay() -> None:
     asked = Resources(1, GIB, executors=3, executor_cores=1, executor_memory=GIB)
     slots = (ExecutorSlot(2, "n2", 1, GIB),)
     before = _assignment("job", "n1", executors=slots)
-    actual = ClusterState(nodes=_nodes(n1=2, n2=2, n3=2), assignments={"job": before})
+    actual = make_state(nodes=_nodes(n1=2, n2=2, n3=2), assignments={"job": before})
     request = PlacementRequest(_spec(resources=asked), before, driver=False, slots=slots, missing=(1, 3))
     found = _place(actual, request)["job"]
     assert sorted(found.executors) == [1, 3]
@@ -106,7 +104,7 @@ def test_executors_that_are_missing_go_around_those_that_stay() -> None:
 
 def test_a_node_that_came_back_smaller_keeps_what_it_has_and_gets_no_more() -> None:
     there = {"a": _assignment("a", "n1", 4)}
-    actual = ClusterState(nodes=_nodes(n1=2, n2=1), assignments=there)
+    actual = make_state(nodes=_nodes(n1=2, n2=1), assignments=there)
     assert _place(actual, PlacementRequest(_spec()))["job"].node == "n2"
     assert _place(actual, PlacementRequest(_spec(cores=2)))["job"].node is None
 
@@ -205,7 +203,7 @@ def test_no_node_is_given_more_than_it_has_and_nobody_is_turned_away_without_a_r
         f"old{n}": _assignment(f"old{n}", names[at % len(names)], count)
         for n, (at, count) in enumerate(there)
     }
-    actual = ClusterState(nodes=_nodes(**cores), assignments=standing)
+    actual = make_state(nodes=_nodes(**cores), assignments=standing)
     requests = [
         PlacementRequest(
             _spec(f"new{n}", resources=Resources(count, GIB, more, 1, GIB)), missing=tuple(range(1, more + 1))
@@ -232,7 +230,7 @@ def test_no_node_is_given_more_than_it_has_and_nobody_is_turned_away_without_a_r
 def test_a_job_that_cannot_be_placed_anew_keeps_its_room() -> None:
     """It runs on where it is: another job must not be given its place."""
     full = {"full": _assignment("full", "n2", 2), "job": _assignment("job", "n1", 2)}
-    actual = ClusterState(nodes=_nodes(n1=2, n2=2), assignments=full)
+    actual = make_state(nodes=_nodes(n1=2, n2=2), assignments=full)
     moved = PlacementRequest(_spec(cores=2), full["job"], only="n2", stay="n1")
     found = _place(actual, moved, PlacementRequest(_spec("new", 2)))
     assert found["job"].node is None
@@ -242,7 +240,7 @@ def test_a_job_that_cannot_be_placed_anew_keeps_its_room() -> None:
 
 def test_two_jobs_on_full_nodes_can_change_places() -> None:
     standing = {"a": _assignment("a", "n1", 2), "b": _assignment("b", "n2", 2)}
-    actual = ClusterState(nodes=_nodes(n1=2, n2=2), assignments=standing)
+    actual = make_state(nodes=_nodes(n1=2, n2=2), assignments=standing)
     requests = [
         PlacementRequest(_spec("a", 2), standing["a"], only="n2", stay="n1"),
         PlacementRequest(_spec("b", 2), standing["b"], only="n1", stay="n2"),
@@ -273,7 +271,7 @@ def test_a_driver_is_not_placed_if_none_of_its_executors_is() -> None:
 def test_an_executor_that_cannot_be_placed_anew_keeps_its_room() -> None:
     before = _assignment("job", "n1", executors=(ExecutorSlot(1, "n2", 1, GIB),))
     asked = Resources(cores=1, memory=GIB, executors=1, executor_cores=4)
-    actual = ClusterState(nodes=_nodes(n1=1, n2=1), assignments={"job": before})
+    actual = make_state(nodes=_nodes(n1=1, n2=1), assignments={"job": before})
     larger = PlacementRequest(_spec(resources=asked), before, driver=False, missing=(1,))
     found = _place(actual, larger, PlacementRequest(_spec("new")))
     assert dict(found["job"].executors) == {}

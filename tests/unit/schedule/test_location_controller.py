@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.cluster.assignment_documents import BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import (
-    BackupLocation,
-    BackupStatus,
-    JobSpec,
-    NodeInfo,
-    NodeReport,
-    WorkerInfo,
-)
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.schedule.backup_location.location_controller import LocationSettings, locate, location_inputs
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 GIB = 1 << 30
 
@@ -31,7 +27,7 @@ def _cluster(jobs: dict[str, str], nodes: int = 3, **more: Any) -> tuple[dict[st
         f"n{number}": NodeInfo(f"n{number}", "", 4, 8 * GIB, url=f"http://n{number}", **more)
         for number in range(1, nodes + 1)
     }
-    return specs, ClusterState(nodes=infos, assignments=assignments)
+    return specs, make_state(nodes=infos, assignments=assignments)
 
 
 def _told(actual: ClusterState, actions: list[SetBackupLocation | RemoveBackupLocation]) -> ClusterState:
@@ -134,7 +130,8 @@ def test_how_much_there_is_to_copy_is_what_was_copied() -> None:
 def test_only_what_matters_is_an_occasion() -> None:
     desired, actual = _cluster({"a": "n1"})
     before = location_inputs(desired, actual)
-    moved = replace(actual, assignments={"a": replace(actual.assignments["a"], node="n2")})
+    [there] = actual.assignments.values()
+    moved = replace(actual, assignments={"a": replace(there, node="n2")})
     assert location_inputs(desired, moved) != before
     assert location_inputs(desired, replace(actual, nodes=dict(list(actual.nodes.items())[:2]))) != before
     shared = {"a": replace(desired["a"], data_location="shared")}

@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import JobSpec, NodeInfo, Progress, WorkerInfo
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import Progress, WorkerInfo
 from penstock.job_settings import Resources
 from penstock.schedule.rebalance_plan import DriverMove, rebalance
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 GIB = 1 << 30
 
@@ -27,7 +29,7 @@ def _cluster(
         assignments[name] = make_assignment(name, 1, 1, 1, "b", "job.py", node, cores, GIB)
         workers[name] = (WorkerInfo(name, 1, 1, node, 1, phase, 0.0, progress=Progress()),)
     infos = {name: NodeInfo(name, "127.0.0.1", cores, 64 * GIB) for name, cores in nodes.items()}
-    return specs, ClusterState(nodes=infos, assignments=assignments, workers=workers)
+    return specs, make_state(nodes=infos, assignments=assignments, workers=workers)
 
 
 def test_jobs_move_from_full_nodes_to_empty_ones() -> None:

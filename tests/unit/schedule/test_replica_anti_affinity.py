@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import Assignment, ExecutorSlot, JobSpec, NodeInfo, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
+from penstock.cluster.cluster_state import ClusterState, ReservedResources
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.cluster.placement_request import PlacementRequest, PlacementResult
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.job_settings import Resources
 from penstock.replicas.decisions.replica_set import replica_specs
 from penstock.schedule.job_placer import JobPlacer
 from penstock.schedule.placement_explanation import explain_placement
 from penstock.schedule.placement_strategies import builtin_strategy
 from penstock.schedule.rebalance_plan import rebalance
-from support.settings import make_assignment, make_spec, replace
+from support.settings import make_assignment, make_spec, make_state, replace
 
 GIB = 1 << 30
 
@@ -46,26 +50,41 @@ def _all(spec: JobSpec) -> list[PlacementRequest]:
     return [PlacementRequest(one.spec, missing=missing, replica=one.id.index) for one in replicas]
 
 
+def _place(
+    requests: Sequence[PlacementRequest], actual: ClusterState, placer: JobPlacer | None = None
+) -> dict[str, PlacementResult]:
+    answers = (placer or JobPlacer()).place(requests, actual)
+    return {str(replica): placed for replica, placed in answers.items()}
+
+
 def _used(placed: PlacementResult) -> set[str]:
     return {node for node in (placed.node, *placed.executors.values()) if node is not None}
 
 
 def test_replicas_that_are_placed_together_go_to_different_nodes() -> None:
-    found = JobPlacer().place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aaa")))
+    found = _place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aaa")))
     assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2", "n3"]
 
 
 def test_one_that_finds_no_node_of_its_own_is_told_why() -> None:
-    found = JobPlacer().place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aa")))
+    found = _place(_all(_spec(k=2)), ClusterState(nodes=_nodes("aa")))
     assert [placed.node is not None for placed in found.values()] == [True, True, False]
     assert "reserved for another replica of the job" in found["job~2"].told
 
 
 def test_one_keeps_off_those_that_stand() -> None:
     standing = {"job~1": _assignment("job~1", "n2", "n3")}
-    actual = ClusterState(nodes=_nodes("aaaa"), assignments=standing)
+    actual = make_state(nodes=_nodes("aaaa"), assignments=standing)
     [placed] = JobPlacer().place([PlacementRequest(_spec(), avoid=frozenset({"n1"}))], actual).values()
     assert placed.node == "n4"
+
+
+def test_what_a_document_with_the_name_of_no_replica_takes_is_of_no_replica() -> None:
+    room = ReservedResources("job~later", "driver", "n1", 1, GIB)
+    unreadable = {"job": "/assignments/job~later: no such name"}
+    actual = ClusterState(nodes=_nodes("aa"), unreadable=unreadable, unreadable_room=(room,))
+    found = _place(_all(_spec()), actual)
+    assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2"]
 
 
 def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() -> None:
@@ -73,7 +92,7 @@ def test_one_keeps_off_the_node_that_another_stays_on_while_both_are_placed() ->
     spec = _spec()
     second = PlacementRequest(spec, standing["job~1"], stay="n1", replica=1)
     requests = [PlacementRequest(spec), second]
-    found = JobPlacer().place(requests, ClusterState(nodes=_nodes("aa"), assignments=standing))
+    found = _place(requests, make_state(nodes=_nodes("aa"), assignments=standing))
     assert (found["job"].node, found["job~1"].node) == ("n2", "n1")
 
 
@@ -81,8 +100,8 @@ def test_one_keeps_off_the_node_that_another_could_not_leave() -> None:
     standing = {"job": _assignment("job", "n1"), "job~2": _assignment("job~2", "n2")}
     spec = _spec(k=2)
     leaves = PlacementRequest(spec, standing["job"], avoid=frozenset({"n1"}))
-    found = JobPlacer().place(
-        [leaves, PlacementRequest(spec, replica=1)], ClusterState(nodes=_nodes("aa"), assignments=standing)
+    found = _place(
+        [leaves, PlacementRequest(spec, replica=1)], make_state(nodes=_nodes("aa"), assignments=standing)
     )
     assert (found["job"].node, found["job~1"].node) == (None, None)
 
@@ -100,7 +119,7 @@ def test_replicas_are_in_different_racks_while_there_are_enough(
     racks: str, k: int, racks_used: dict[str, Any]
 ) -> None:
     nodes = _nodes(racks)
-    found = JobPlacer().place(_all(_spec(k=k)), ClusterState(nodes=nodes))
+    found = _place(_all(_spec(k=k)), ClusterState(nodes=nodes))
     used = [nodes[placed.node or ""].rack for placed in found.values()]
     assert len({placed.node for placed in found.values()}) == k + 1
     for rack, count in racks_used.items():
@@ -110,19 +129,19 @@ def test_replicas_are_in_different_racks_while_there_are_enough(
 def test_a_rack_without_room_is_as_good_as_none() -> None:
     nodes = _nodes("aab", cores=1)
     other = _assignment("other", "n3")
-    found = JobPlacer().place(_all(_spec()), ClusterState(nodes=nodes, assignments={"other": other}))
+    found = _place(_all(_spec()), make_state(nodes=nodes, assignments={"other": other}))
     assert sorted(placed.node or "" for placed in found.values()) == ["n1", "n2"]
 
 
 def test_where_the_user_moved_it_counts_more_than_its_rack() -> None:
     standing = {"job~1": _assignment("job~1", "n1")}
-    actual = ClusterState(nodes=_nodes("aab"), assignments=standing)
-    assert JobPlacer().place([PlacementRequest(_spec(), prefer="n2")], actual)["job"].node == "n2"
-    assert JobPlacer().place([PlacementRequest(_spec(), prefer="n1")], actual)["job"].node == "n3"
+    actual = make_state(nodes=_nodes("aab"), assignments=standing)
+    assert _place([PlacementRequest(_spec(), prefer="n2")], actual)["job"].node == "n2"
+    assert _place([PlacementRequest(_spec(), prefer="n1")], actual)["job"].node == "n3"
 
 
 def test_executors_leave_nodes_for_the_other_replicas() -> None:
-    found = JobPlacer().place(_all(_spec(k=1, executors=4)), ClusterState(nodes=_nodes("aaaa", cores=4)))
+    found = _place(_all(_spec(k=1, executors=4)), ClusterState(nodes=_nodes("aaaa", cores=4)))
     first, second = (_used(placed) for placed in found.values())
     assert len(first) == len(second) == 2
     assert not first & second
@@ -131,9 +150,9 @@ def test_executors_leave_nodes_for_the_other_replicas() -> None:
 
 def test_executors_that_are_placed_anew_keep_off_the_other_replica() -> None:
     standing = {"job": _assignment("job", "n1"), "job~1": _assignment("job~1", "n2", "n2")}
-    actual = ClusterState(nodes=_nodes("aaa", cores=2), assignments=standing)
+    actual = make_state(nodes=_nodes("aaa", cores=2), assignments=standing)
     request = PlacementRequest(_spec(executors=1), standing["job"], driver=False, missing=(1,))
-    assert JobPlacer().place([request], actual)["job"].executors == {1: "n1"}
+    assert _place([request], actual)["job"].executors == {1: "n1"}
 
 
 @given(
@@ -150,7 +169,7 @@ def test_replicas_never_share_a_node(
     nodes = _nodes(racks, cores)
     spec = _spec(k=k, executors=executors, agreed=True)
     placer = JobPlacer(lambda _: (strategy, builtin_strategy(strategy)))
-    found = placer.place(_all(spec), ClusterState(nodes=nodes))
+    found = _place(_all(spec), ClusterState(nodes=nodes), placer)
     if executors:
         assert all(placed.executors for placed in found.values() if placed.node is not None)
     else:
@@ -164,10 +183,10 @@ def test_replicas_never_share_a_node(
     requests = [
         request
         for request in _all(spec)
-        if (before := standing.get(request.name)) is None or before.node not in left
+        if (before := standing.get(str(request.id))) is None or before.node not in left
     ]
-    again = placer.place(requests, ClusterState(nodes=left, assignments=standing))
-    names = {request.name for request in requests}
+    again = _place(requests, make_state(nodes=left, assignments=standing), placer)
+    names = {str(request.id) for request in requests}
     used = [_used(placed) for placed in again.values()]
     used += [
         {one.node, *(slot.node for slot in one.executors)}
@@ -181,7 +200,7 @@ def _running(spec: JobSpec, *assignments: Assignment, racks: str = "aaa") -> Clu
     workers = {
         one.job: (WorkerInfo(one.job, one.revision, 1, one.node, 1, "running", 0.0),) for one in assignments
     }
-    return ClusterState(
+    return make_state(
         nodes=_nodes(racks, cores=4), assignments={one.job: one for one in assignments}, workers=workers
     )
 

@@ -8,7 +8,8 @@ from zipfile import ZipFile
 
 import pytest
 
-from penstock.cluster.documents import ExecutorSlot, WorkerInfo
+from penstock.cluster.assignment_documents import ExecutorSlot
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.java_runtime import spark_jars
 from penstock.supervisor import executor_command as executors
 from penstock.supervisor.executor_command import MODULE_OPTIONS, executor_command, executor_id

@@ -14,7 +14,7 @@ from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.bundles.blob_store import BlobStore
 from penstock.cluster.document_codec import encode
-from penstock.cluster.documents import Tombstone
+from penstock.cluster.job_documents import Tombstone
 from penstock.coord import store_paths
 from penstock.keyring import Keyring
 from penstock.supervisor.job_cleanup import UNKNOWN_JOB_SECONDS, UNUSED_BLOB, JobCleanup

@@ -13,7 +13,8 @@ import pytest
 from logged_events import logged_events
 
 from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
-from penstock.cluster.documents import Assignment, ExecutorSlot, Progress, ReplicaReport, WorkerInfo
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.daemon.worker_folder import write_heartbeat
 from penstock.errors import SettingError
@@ -411,7 +412,7 @@ def test_a_job_that_wants_a_variable_that_its_node_lacks_is_not_started_there(
 
 @pytest.mark.parametrize("job", ["../job", "/tmp/job", "a/b", "job~../1", "job~", "job~x", ""])
 def test_a_job_whose_name_leads_out_of_its_folder_is_not_started(lab: Lab, job: str) -> None:
-    with pytest.raises(RefusedStartError, match="no job of such a name"):
+    with pytest.raises(RefusedStartError, match="no job can have this name"):
         lab.instances.start(Start(_assignment(job=job), "driver", 1, "why"), 100.0)
     assert lab.instances.folders() == []
     lab.instances.start(Start(_assignment(job="job~2"), "driver", 1, "why"), 100.0)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import pytest
 from store_support import has_stale_nodes
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Assignment,
-    Epoch,
-    NodeInfo,
-    NodeJobs,
-    NodeReport,
-    Progress,
-    ReplicaReport,
-    WorkerInfo,
-)
+from penstock.cluster.node_documents import Epoch, NodeInfo, NodeJobs, NodeReport
+from penstock.cluster.worker_documents import Progress, ReplicaReport, WorkerInfo
 from penstock.cluster.worker_supervision import ObservedProcess, Start
 from penstock.coord import store_paths
 from penstock.coord.coordination_store import DisconnectedError, StoredNode, Watcher
+from penstock.replicas.replica_id import ReplicaId
 from penstock.supervisor.machine_load import MachineSample
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
@@ -217,9 +211,9 @@ def test_past_jobs_are_followed_no_longer() -> None:
     world.assign("mine", "n1")
     world.processes.seen = [replace(_instance("past", 1.0), alive=False, died=1.0, counted=True)]
     world.supervisor.step(2.0)
-    assert [world.supervisor._mirror.knows(job) for job in ("mine", "past")] == [True, True]
+    assert [world.supervisor._mirror.knows(ReplicaId(job)) for job in ("mine", "past")] == [True, True]
     world.supervisor.step(200.0)
-    assert [world.supervisor._mirror.knows(job) for job in ("mine", "past")] == [True, False]
+    assert [world.supervisor._mirror.knows(ReplicaId(job)) for job in ("mine", "past")] == [True, False]
 
 
 def test_the_place_of_a_worker_that_has_just_died_is_taken_back() -> None:

@@ -8,10 +8,10 @@ import pytest
 from noting_machine import NotingMachine
 
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import ClusterInfo, MasterInfo, NodeInfo
+from penstock.cluster.node_documents import ClusterInfo, MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.master.master import Master
-from penstock.supervisor.node_admission import MARKER, ForeignStorageError, claim_storage
+from penstock.supervisor.storage_marker import MARKER, ForeignStorageError, claim_storage
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.settings import make_assignment
@@ -39,7 +39,7 @@ def test_a_marker_that_cannot_be_understood_is_nobodys_but_not_free(tmp_path: Pa
 def test_who_was_overtaken_while_it_wrote_the_marker_sees_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import penstock.supervisor.node_admission as module
+    import penstock.supervisor.storage_marker as module
 
     create = module._create
 

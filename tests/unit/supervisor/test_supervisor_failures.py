@@ -10,16 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.bundles.bundle_cache import FailedStartError, RefusedStartError
+from penstock.cluster.assignment_documents import Assignment, ExecutorSlot
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import (
-    Assignment,
-    ExecutorSlot,
-    Failures,
-    NodeInfo,
-    NodeReport,
-    Result,
-    WorkerInfo,
-)
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.cluster.worker_documents import Failures, Result, WorkerInfo
 from penstock.coord import store_paths
 from penstock.keyring import Keyring
 from penstock.supervisor.machine_load import MachineSample

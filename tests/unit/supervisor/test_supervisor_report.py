@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from noting_machine import NotingMachine
 
-from penstock.cluster.documents import NodeInfo
+from penstock.cluster.node_documents import NodeInfo
 from penstock.coord import store_paths
 from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore

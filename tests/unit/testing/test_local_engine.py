@@ -20,7 +20,8 @@ import typer.main
 import penstock as ps
 from penstock.cli.main import command_line
 from penstock.cli.supervisor_process import SupervisorOptions
-from penstock.cluster.documents import Assignment, JobSpec
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.job_documents import JobSpec
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import SettingError, TaskError
 from penstock.supervisor.node_instances import FolderInstances

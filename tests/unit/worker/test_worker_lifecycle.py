@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.cluster.assignment_documents import Assignment, ReplicaAssignment
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import Assignment, ReplicaAssignment, WorkerInfo
+from penstock.cluster.worker_documents import WorkerInfo
 from penstock.cluster.worker_policy import WorkerDecision
 from penstock.coord import store_paths
 from penstock.daemon import store_link

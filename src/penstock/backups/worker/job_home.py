@@ -18,7 +18,7 @@ from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
 from penstock.backups.snapshots.snapshot_restore import Restored, discard_restore, needs_restore, restore
 from penstock.backups.snapshots.snapshot_store import SnapshotStore
 from penstock.backups.worker.snapshot_uploader import SnapshotUploader, snapshot_clients
-from penstock.cluster.documents import Assignment, BackupStatus, RestoreSource
+from penstock.cluster.assignment_documents import Assignment, BackupStatus, RestoreSource
 from penstock.cluster.worker_policy import TAKE_OVER_AFTER
 from penstock.connect.log_connectors import LogSource
 from penstock.daemon.store_link import StoreLink

@@ -18,7 +18,7 @@ from penstock.backups.snapshots.snapshot_client import Sent, SnapshotClient
 from penstock.backups.snapshots.snapshot_cutter import CutError, SnapshotCutter
 from penstock.backups.snapshots.snapshot_errors import TransferStoppedError
 from penstock.backups.snapshots.snapshot_manifest import Manifest, SnapshotFile
-from penstock.cluster.documents import Assignment, BackupLocation, BackupStatus
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.daemon.store_link import StoreLink
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.errors import PenstockError, SettingError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from penstock.columns import Columns, batches_of
 from penstock.engine.blueprint import VertexSpec
@@ -220,13 +220,3 @@ def _task_step(task: Task, vertex: VertexSpec) -> Step:
         return [(name, out) for name, out in outputs._emitted.items() if out]
 
     return one_by_one if vertex.policy.goes_on else step
-
-
-def apply_function(function: Callable[[Record], Any], records: list[Record]) -> list[Record]:
-    """Apply a function task to records, outside of any job.
-
-    >>> apply_function(lambda r: [(w, 1) for w in r.value.split()], [Record(None, "a b")])
-    [Record(key='a', value=1, ts=None), Record(key='b', value=1, ts=None)]
-    """
-    [(_, out)] = _function_step(function, "out")("in", records, raise_failure(0))
-    return cast("list[Record]", out)

@@ -87,15 +87,6 @@ def recovery(job: Job) -> Iterator[Problem]:
             yield Problem("bad-recovery", f"{vertex.kind} {vertex.label!r}: {reason}", vertex.label)
 
 
-def next_window_faults(job: Job) -> list[str]:
-    """Return by vertex why a replica that starts without state would never reach the state of the others.
-
-    All state of a job must be in time windows: once those that began before the replica's start are closed,
-    its state is complete.
-    """
-    return [f"{vertex.kind} {vertex.label!r}: {reason}" for vertex, reason in _faults(job)]
-
-
 def _faults(job: Job) -> Iterator[tuple[Vertex, str]]:
     arcs = job_arcs(job)
     keyed = [vertex for vertex in job.vertices if _is_keyed(job, vertex)]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from penstock.cluster.documents import Assignment, JobSpec, NodeInfo
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
 from penstock.replicas.replica_id import ReplicaId
 
 
@@ -19,7 +21,7 @@ def is_replicated(spec: JobSpec) -> bool:
 
 
 def has_warm_standby(spec: JobSpec) -> bool:
-    """Return whether one replica runs and another one waits as its standby."""
+    """Return whether one replica runs and another one waits as a warm standby."""
     return spec.settings.replicas.k == 0 and spec.settings.replicas.warm_standby
 
 
@@ -42,30 +44,14 @@ class ReplicaSpec:
     spec: JobSpec
     """The spec of the job. Only that of the first replica has the node to which the user moved the driver."""
 
-    @property
-    def name(self) -> str:
-        """The text form of its identity."""
-        return str(self.id)
-
 
 def replica_specs(spec: JobSpec) -> list[ReplicaSpec]:
     """Return the desired replicas of a job."""
-    first, count = ReplicaSpec(ReplicaId(spec.name), spec), replica_count(spec)
+    first, count = ReplicaSpec(spec.first_replica, spec), replica_count(spec)
     if count == 1:
         return [first]
     other = replace(spec, driver="", driver_by="")
     return [first, *(ReplicaSpec(ReplicaId(spec.name, index), other) for index in range(1, count))]
-
-
-def expand(desired: Mapping[str, JobSpec]) -> dict[str, ReplicaSpec]:
-    """Return the desired replicas of all jobs, by name.
-
-    >>> from penstock.job_settings import JobSettings, Replicas
-    >>> settings = JobSettings(replicas=Replicas(k=2))
-    >>> list(expand({"a": JobSpec("a", "", "", settings=settings), "b": JobSpec("b", "", "")}))
-    ['a', 'a~1', 'a~2', 'b']
-    """
-    return {member.name: member for name in sorted(desired) for member in replica_specs(desired[name])}
 
 
 def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
@@ -98,9 +84,9 @@ def shortage(spec: JobSpec, nodes: Mapping[str, NodeInfo]) -> str:
     return ""
 
 
-def is_other_replica(one: str, other: str) -> bool:
-    """Return whether two names are those of different replicas of the same job."""
-    return one != other and ReplicaId.parse(one).job == ReplicaId.parse(other).job
+def is_other_replica(one: ReplicaId, other: ReplicaId) -> bool:
+    """Return whether two replicas are different ones of the same job."""
+    return one.job == other.job and one.index != other.index
 
 
 def nodes_used(assignment: Assignment) -> set[str]:
@@ -108,9 +94,11 @@ def nodes_used(assignment: Assignment) -> set[str]:
     return {assignment.node, *(slot.node for slot in assignment.executors)}
 
 
-def nodes_of_other_replicas(member: str, assignments: Mapping[str, Assignment]) -> frozenset[str]:
+def nodes_of_other_replicas(
+    replica: ReplicaId, assignments: Mapping[ReplicaId, Assignment]
+) -> frozenset[str]:
     """Return the nodes that the other replicas of a job are assigned to."""
-    others = [nodes_used(one) for name, one in assignments.items() if is_other_replica(name, member)]
+    others = [nodes_used(one) for other, one in assignments.items() if is_other_replica(other, replica)]
     return frozenset().union(*others)
 
 

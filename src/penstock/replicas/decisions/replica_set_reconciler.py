@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import final
 
 from penstock.cluster.alarms import degraded, replica_alarms, replica_failing, replicas_differ
+from penstock.cluster.assignment_documents import ReplicaAssignment
 from penstock.cluster.decision_context import DecisionContext
-from penstock.cluster.documents import (
+from penstock.cluster.job_documents import (
     ENDED,
     ENDING,
     PENDING,
@@ -25,7 +26,6 @@ from penstock.cluster.documents import (
     AssignmentCount,
     JobSpec,
     JobStatus,
-    ReplicaAssignment,
 )
 from penstock.cluster.job_lifecycle import JobLifecycle
 from penstock.cluster.job_reconciler import NO_ANSWER, JobDecision
@@ -62,7 +62,7 @@ from penstock.replicas.replica_id import ReplicaId
 class _PlannedReplica:
     """A replica with its planner and the plan."""
 
-    name: str
+    id: ReplicaId
     planner: WorkerPlanner
     plan: WorkerOutcome | PlacementIntent
 
@@ -77,10 +77,10 @@ class ReplicaSetReconciler:
         self._context = context
         self._state = state
         # Whether to return to the previous code is decided here for all replicas, not by their planners.
-        members = replica_specs(spec if spec.before is None else replace(spec, before=None))
-        self._replicas = [replica_of(member, state, context.now, context.rules) for member in members]
+        replicas = replica_specs(spec if spec.before is None else replace(spec, before=None))
+        self._replicas = [replica_of(one, state, context.now, context.rules) for one in replicas]
         self._before = state.statuses.get(spec.name)
-        self._assigned = {name: state.assignments[name] for name in state.assigned.get(spec.name, ())}
+        self._assigned = {one: state.assignments[one] for one in state.assigned.get(spec.name, ())}
         numbers = [assignment.revision for assignment in self._assigned.values()]
         self._revisions = Revisions(max([*numbers, self._before.revision if self._before else 0]))
         self._lifecycle = JobLifecycle(
@@ -97,19 +97,21 @@ class ReplicaSetReconciler:
         """Return the workers that need a placement."""
         return [one.plan for one in self._planned if isinstance(one.plan, PlacementIntent)]
 
-    def decide(self, answers: Mapping[str, PlacementResult]) -> JobDecision:
+    def decide(self, answers: Mapping[ReplicaId, PlacementResult]) -> JobDecision:
         """Return the actions for the job, given the placements of its workers."""
         if self._ended is not None:
             return JobDecision(self._ended)
-        outcomes = {one.name: self._outcome(one, answers) for one in self._planned}
-        held = {name: outcome.held for name, outcome in outcomes.items() if outcome.held}
+        outcomes = {one.id: self._outcome(one, answers) for one in self._planned}
+        held = {replica: outcome.held for replica, outcome in outcomes.items() if outcome.held}
         return JobDecision(self._concluded(outcomes), held)
 
-    def _outcome(self, replica: _PlannedReplica, answers: Mapping[str, PlacementResult]) -> WorkerOutcome:
+    def _outcome(
+        self, replica: _PlannedReplica, answers: Mapping[ReplicaId, PlacementResult]
+    ) -> WorkerOutcome:
         plan = replica.plan
         if isinstance(plan, WorkerOutcome):
             return plan
-        return replica.planner.placed(plan, answers.get(replica.name, NO_ANSWER), self._revisions)
+        return replica.planner.placed(plan, answers.get(replica.id, NO_ANSWER), self._revisions)
 
     @cached_property
     def _ended(self) -> Sequence[Action] | None:
@@ -135,11 +137,11 @@ class ReplicaSetReconciler:
         planned = []
         for one in self._replicas:
             planner = WorkerPlanner(self._worker(one, runner, yielded), self._context)
-            planned.append(_PlannedReplica(one.name, planner, planner.plan()))
+            planned.append(_PlannedReplica(one.id, planner, planner.plan()))
         return planned
 
     def _worker(
-        self, replica: ReplicaState, runner: ReplicaId | None, yielded: Mapping[str, frozenset[str]]
+        self, replica: ReplicaState, runner: ReplicaId | None, yielded: Mapping[ReplicaId, frozenset[str]]
     ) -> DesiredWorker:
         """Return the desired worker of a replica."""
         spec, assignment = replica.spec, replica.assignment
@@ -165,13 +167,13 @@ class ReplicaSetReconciler:
             history=max(spec.after, assignment.after) if assignment is not None else None,
             restart=restart,
             # It never moves to a node that runs another replica.
-            may_move=spec.driver not in nodes_of_other_replicas(replica.name, self._assigned),
-            vacated=yielded.get(replica.name, frozenset()),
+            may_move=spec.driver not in nodes_of_other_replicas(replica.id, self._assigned),
+            vacated=yielded.get(replica.id, frozenset()),
             role=role,
             role_of_new=new,
         )
 
-    def _yielded(self) -> dict[str, frozenset[str]]:
+    def _yielded(self) -> dict[ReplicaId, frozenset[str]]:
         """Return the nodes that a replica's executors must leave for another replica that has no node.
 
         This happens when nodes were lost. The remaining nodes are shared equally among the replicas.
@@ -179,15 +181,15 @@ class ReplicaSetReconciler:
         if not any(self._has_no_node(one) for one in self._replicas):
             return {}
         able = {name for name, node in self._state.nodes.items() if allows_node(self._spec, node)}
-        used = {one.name: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
+        used = {one.id: nodes_used(one.assignment) & able for one in self._replicas if one.assignment}
         free = able - set().union(*used.values())
         if free:
             return {}
         share = max(len(able) // len(self._replicas), 1)
-        for name in sorted(used, key=lambda name: (-len(used[name]), ReplicaId.parse(name))):
-            spare = sorted(used[name] - {self._assigned[name].node})
-            if spare and len(used[name]) > share:
-                return {name: frozenset(spare[share - len(used[name]) :])}
+        for replica in sorted(used, key=lambda replica: (-len(used[replica]), replica)):
+            spare = sorted(used[replica] - {self._assigned[replica].node})
+            if spare and len(used[replica]) > share:
+                return {replica: frozenset(spare[share - len(used[replica]) :])}
         return {}
 
     def _has_no_node(self, replica: ReplicaState) -> bool:
@@ -230,8 +232,8 @@ class ReplicaSetReconciler:
         """
         if replica.assignment is not None and not self._context.is_lost(replica.assignment):
             return False
-        others = nodes_of_other_replicas(replica.name, self._assigned)
-        asked, rooms = replica.spec.settings.resources, self._free_rooms(replica.name)
+        others = nodes_of_other_replicas(replica.id, self._assigned)
+        asked, rooms = replica.spec.settings.resources, self._free_rooms(replica.id)
         able = [name for name, node in self._state.nodes.items() if allows_node(replica.spec, node)]
         free = [rooms[name] for name in able if name not in others]
         shares = len(able) // len(self._replicas) > 1
@@ -246,11 +248,11 @@ class ReplicaSetReconciler:
                 return False
         return True
 
-    def _free_rooms(self, replica: str) -> dict[str, tuple[int, int]]:
+    def _free_rooms(self, replica: ReplicaId) -> dict[str, tuple[int, int]]:
         """Return the cores and the memory of each node that are not assigned to other jobs or replicas."""
         free = {name: (node.cores, node.memory) for name, node in self._state.nodes.items()}
-        for name, one in self._state.assignments.items():
-            if name == replica:
+        for other, one in self._state.assignments.items():
+            if other == replica:
                 continue
             size = one.settings.resources
             places = [(slot.node, slot.cores, slot.memory) for slot in one.executors]
@@ -268,9 +270,9 @@ class ReplicaSetReconciler:
         return self._lifecycle.failed(reason, replica.failures, revision)
 
     def _is_proven_anywhere(self) -> bool:
-        return any(self._context.is_proven(one.spec, one.name) for one in self._replicas)
+        return any(self._context.is_proven(one.spec, one.id) for one in self._replicas)
 
-    def _concluded(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
+    def _concluded(self, outcomes: Mapping[ReplicaId, WorkerOutcome]) -> list[Action]:
         """Combine the outcomes of the replicas into one status, alarms and actions."""
         status = self._status(outcomes)
         found = last_difference(self._replicas)
@@ -285,8 +287,8 @@ class ReplicaSetReconciler:
             if not isinstance(action, UpdateSpec)
         ]
         surplus = [
-            Unassign(name, "it has fewer replicas")
-            for name in sorted(self._assigned.keys() - outcomes.keys())
+            Unassign(replica, "it has fewer replicas")
+            for replica in sorted(self._assigned.keys() - outcomes.keys())
         ]
         alarms = replica_alarms(self._spec.name, self._wanted_alarms(status), self._state)
         # The alarm about a difference comes before the status that records it as reported.
@@ -299,7 +301,7 @@ class ReplicaSetReconciler:
             *alarms,
         ]
 
-    def _spec_update(self, outcomes: Mapping[str, WorkerOutcome]) -> list[Action]:
+    def _spec_update(self, outcomes: Mapping[ReplicaId, WorkerOutcome]) -> list[Action]:
         """Combine the changes of the spec that the replicas request into one."""
         spec, reasons = self._spec, []
         if spec.before is not None and self._is_proven_anywhere():
@@ -312,7 +314,7 @@ class ReplicaSetReconciler:
                     reasons.append(action.reason)
         return [UpdateSpec(spec, "; ".join(reasons))] if reasons else []
 
-    def _status(self, outcomes: Mapping[str, WorkerOutcome]) -> JobStatus:
+    def _status(self, outcomes: Mapping[ReplicaId, WorkerOutcome]) -> JobStatus:
         phases = [outcome.phase for outcome in outcomes.values()]
         phase = next((one for one in (RUNNING, ENDING, STARTING) if one in phases), PENDING)
         safety, now = safety_of(self._spec, self._replicas), self._context.now
@@ -337,11 +339,11 @@ class ReplicaSetReconciler:
     def _known_counts(self) -> Mapping[str, AssignmentCount]:
         return self._before.replica_counts if self._before is not None else {}
 
-    def _counts(self, outcomes: Mapping[str, WorkerOutcome]) -> dict[str, AssignmentCount]:
+    def _counts(self, outcomes: Mapping[ReplicaId, WorkerOutcome]) -> dict[str, AssignmentCount]:
         """Return the counts for replicas without an assignment, by number; the next assignment uses them."""
         counts = {}
-        for name, outcome in outcomes.items():
-            number, last = str(ReplicaId.parse(name).index), outcome.taken_back
+        for replica, outcome in outcomes.items():
+            number, last = str(replica.index), outcome.taken_back
             if last is not None and last.asked:
                 counts[number] = AssignmentCount(last.asked, last.repeats, last.changed)
             elif outcome.phase == PENDING and number in self._known_counts:
@@ -352,23 +354,23 @@ class ReplicaSetReconciler:
         """Return whether an assigned replica is out of step, rather than a newly requested one."""
         return any(one.assignment is not None and not one.in_step for one in self._replicas)
 
-    def _reason(self, outcomes: Mapping[str, WorkerOutcome]) -> str:
+    def _reason(self, outcomes: Mapping[ReplicaId, WorkerOutcome]) -> str:
         """Return where the replicas run, and why a replica does not run."""
         if len(self._replicas) == 1:
-            return outcomes[self._replicas[0].name].reason
-        assigned = {one.name: one.assignment for one in self._replicas if one.assignment is not None}
+            return outcomes[self._replicas[0].id].reason
+        assigned = {one.id: one.assignment for one in self._replicas if one.assignment is not None}
         done = [action for outcome in outcomes.values() for action in outcome.actions]
-        assigned |= {one.job: one.assignment for one in done if isinstance(one, Assign)}
+        assigned |= {one.replica: one.assignment for one in done if isinstance(one, Assign)}
         reasons = []
         for one in self._replicas:
             trouble = one.trouble(self._context.rules.failures.alarm_after)
-            reasons.append(f"{one.id.title}: {trouble or outcomes[one.name].reason}")
+            reasons.append(f"{one.id.title}: {trouble or outcomes[one.id].reason}")
         shared = shared_racks(assigned, self._state.nodes) if self._state.rack_count > 1 else []
         return "; ".join([*reasons, *shared])
 
     def _wanted_alarms(self, status: JobStatus) -> list[Alarm]:
         most, job, now = self._context.rules.failures.alarm_after, self._spec.name, self._context.now
-        failing = {one.name: one.trouble(most) for one in self._replicas if one.trouble(most)}
+        failing = {one.id: one.trouble(most) for one in self._replicas if one.trouble(most)}
         wanted = [replica_failing(job, failing, now)] if failing else []
         # abs(): setting the clock back must not delay the alarm.
         if status.unsafe_since and abs(now - status.unsafe_since) >= self._context.rules.unsafe_grace:

@@ -7,18 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from penstock.cluster.assignment_documents import Assignment
 from penstock.cluster.assignments import has_drained, other_code
 from penstock.cluster.cluster_state import UP, ClusterState, Rules, newest
-from penstock.cluster.documents import (
-    Assignment,
-    Difference,
-    Failures,
-    JobSpec,
-    NodeInfo,
-    Result,
-    WorkerInfo,
-)
 from penstock.cluster.failure_policy import consecutive_failures, describe_failures
+from penstock.cluster.job_documents import JobSpec
+from penstock.cluster.node_documents import NodeInfo
+from penstock.cluster.worker_documents import Difference, Failures, Result, WorkerInfo
 from penstock.replicas.decisions.replica_set import ReplicaSpec, has_warm_standby
 from penstock.replicas.replica_id import ReplicaId
 
@@ -85,11 +80,6 @@ class ReplicaState:
     """The result of the current code."""
 
     @property
-    def name(self) -> str:
-        """The text form of its identity."""
-        return str(self.id)
-
-    @property
     def leading(self) -> WorkerInfo | None:
         """The newest running worker."""
         return newest(tuple(worker for worker in self.workers if worker.phase == "running"))
@@ -101,12 +91,6 @@ class ReplicaState:
         if leading is None or assignment is None or other_code(self.spec, assignment):
             return False
         return leading.revision >= assignment.revision
-
-    @property
-    def runs_old_code(self) -> bool:
-        """Whether an earlier worker still runs because its successor does not start."""
-        leading, assignment = self.leading, self.assignment
-        return leading is not None and assignment is not None and leading.revision < assignment.revision
 
     @property
     def can_run(self) -> bool:
@@ -140,19 +124,19 @@ class ReplicaState:
 
 def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Rules) -> ReplicaState:
     """Return the state of a replica, without failures and results of earlier code or runs."""
-    name, spec = replica.name, replica.spec
-    assignment = actual.assignments.get(name)
+    id, spec = replica.id, replica.spec
+    assignment = actual.assignments.get(id)
     history = max(spec.after, assignment.after if assignment is not None else 0)
     tried = assignment is not None and not other_code(spec, assignment)
-    failures = actual.failures.get(name)
-    workers = actual.workers.get(name, ())
+    failures = actual.failures.get(id)
+    workers = actual.workers.get(id, ())
     if failures is not None and (
         not tried
         or failures.revision <= history
         or any(_runs_well(worker, assignment, actual, now, rules) for worker in workers)
     ):
         failures = None
-    result = actual.results.get(name)
+    result = actual.results.get(id)
     if (
         result is not None
         and not has_drained(spec, assignment, result)
@@ -163,7 +147,7 @@ def replica_of(replica: ReplicaSpec, actual: ClusterState, now: float, rules: Ru
         )
     ):
         result = None
-    return ReplicaState(replica.id, spec, assignment, workers, failures, result)
+    return ReplicaState(id, spec, assignment, workers, failures, result)
 
 
 def _runs_well(
@@ -245,33 +229,32 @@ def _rounded(share: float) -> int:
     return int(min(max(share, 0.0), 1.0) * 100) // _PERCENT_STEP * _PERCENT_STEP
 
 
-def last_difference(replicas: Sequence[ReplicaState]) -> tuple[str, Difference] | None:
-    """Return the newest difference that a replica has reported, and the name of that replica."""
+def last_difference(replicas: Sequence[ReplicaState]) -> tuple[ReplicaId, Difference] | None:
+    """Return the newest difference that a replica has reported, and that replica."""
     found = [
-        (worker.joined.differed.at, one.name, worker.joined.differed)
+        (worker.joined.differed.at, one.id, worker.joined.differed)
         for one in replicas
         for worker in one.workers
         if worker.joined is not None and worker.joined.differed is not None
     ]
     if not found:
         return None
-    _, name, difference = max(found, key=lambda item: (item[0], item[1]))
-    return name, difference
+    _, replica, difference = max(found, key=lambda item: (item[0], item[1]))
+    return replica, difference
 
 
-def shared_racks(assignments: Mapping[str, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
+def shared_racks(assignments: Mapping[ReplicaId, Assignment], nodes: Mapping[str, NodeInfo]) -> list[str]:
     """Describe which replicas share a rack although the cluster has several.
 
     >>> nodes = {name: NodeInfo(name, "", 1, 1, rack=name[0]) for name in ("a1", "a2", "b1")}
-    >>> on = {"count": "a1", "count~1": "a2"}
-    >>> assigned = {name: Assignment(name, 1, 1, 1, "", "", node) for name, node in on.items()}
-    >>> shared_racks(assigned, nodes)
+    >>> assigned = [Assignment("count", 1, 1, 1, "", "", "a1"), Assignment("count~1", 1, 1, 1, "", "", "a2")]
+    >>> shared_racks({one.replica: one for one in assigned}, nodes)
     ['replica 1 shares rack a with replica 0']
     """
     first: dict[str, ReplicaId] = {}
     found = []
-    for replica, assignment in sorted((ReplicaId.parse(name), one) for name, one in assignments.items()):
-        node = nodes.get(assignment.node)
+    for replica in sorted(assignments):
+        node = nodes.get(assignments[replica].node)
         if node is not None and first.setdefault(node.rack, replica) != replica:
             found.append(f"{replica.title} shares rack {node.rack} with {first[node.rack].title}")
     # Checked last: there are many more nodes than replicas.

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from penstock.cluster.client_requests import InvalidRequestError, Submission
-from penstock.cluster.documents import JobSpec
 from penstock.cluster.flat_settings import flat_replicas
+from penstock.cluster.job_documents import JobSpec
 from penstock.errors import SettingError
 from penstock.job_settings import JobSettings, Replicas, settings_fault
 from penstock.settings_validation import changed, validated

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from penstock.cluster.documents import Assignment
+from penstock.cluster.assignment_documents import Assignment
 from penstock.engine.blueprint import Blueprint
 from penstock.engine.job_sources import SourcePositions
 from penstock.engine.storage.ledger import Ledger

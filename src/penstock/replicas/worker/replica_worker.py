@@ -9,7 +9,8 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from penstock.cluster.documents import Assignment, Difference, ReplicaReport
+from penstock.cluster.assignment_documents import Assignment
+from penstock.cluster.worker_documents import Difference, ReplicaReport
 from penstock.daemon.worker_folder import WorkerConfig
 from penstock.engine.blueprint import Blueprint, make_blueprint
 from penstock.engine.storage.ledger import Ledger
@@ -25,7 +26,6 @@ from penstock.process_logs.process_log import get_logger
 from penstock.replicas.agreement.agreement_folder import AgreementFolder
 from penstock.replicas.agreement.agreement_protocol import ReplicaSpec
 from penstock.replicas.agreement.replica_catch_up import STRAYED, Copier, CopyError, copy_snapshot
-from penstock.replicas.replica_id import ReplicaId
 from penstock.replicas.worker.replica_join import (
     Divergence,
     Look,
@@ -185,7 +185,7 @@ class ReplicaWorker:
             if error.alarming:
                 self._differed = Difference(error.batch, error.vertex, error.by, error.reason, time.time())
         if len(self._rebuilds) > MOST_REBUILDS:
-            who = ReplicaId.parse(self._instance.job).title
+            who = self._instance.replica.title
             raise JobFailedError(
                 f"{who} had to be rebuilt {len(self._rebuilds)} times within a minute:"
                 f" {error}. Tasks must give the same result in every replica: check their use of clocks,"

@@ -1,6 +1,6 @@
 """The location controller: decides where jobs with node-kept data have their backups and restart.
 
-Pure. What is decided now is compared with what was decided before, and only differences are told.
+Pure. The decision is compared with the previous one, and only differences are written.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.cluster.assignment_documents import Assignment, BackupLocation, BackupStatus
 from penstock.cluster.cluster_state import ClusterState
-from penstock.cluster.documents import BackupLocation, BackupStatus, JobSpec, NodeInfo, NodeReport
+from penstock.cluster.job_documents import JobSpec
 from penstock.cluster.leader_actions import RemoveBackupLocation, SetBackupLocation
+from penstock.cluster.node_documents import NodeInfo, NodeReport
+from penstock.replicas.replica_id import ReplicaId
 from penstock.schedule.backup_location import (
     LocationChoice,
     LocationDecision,
@@ -28,34 +31,33 @@ from penstock.schedule.cluster_snapshot import driver_task, node_of
 from penstock.schedule.placement_constraints import allowed_nodes
 
 _UNKNOWN_BYTES = 64e6
-"""What a job's data is taken to be before it has been copied once,"""
+"""The assumed size of a job's data before its first backup,"""
 _UNKNOWN_RATE = 1e6
-"""and how fast it is taken to grow."""
+"""and its assumed growth a second."""
 MIN_LINK_SHARE = 0.1
-"""However busy a link is, this share of it is there for copies."""
+"""The least share of a link that is available for backups, however busy it is."""
 MAX_DISK_SHARE = 0.9
-"""Of what is free on a disk, the share that copies may take."""
+"""The share of a disk's free space that backups may take."""
 
 
 @dataclass(frozen=True)
 class LocationSettings:
-    """How locations are decided."""
+    """The settings of the location controller."""
 
     failures: int = 1
     """How many nodes may fail at once."""
     period: float = 30.0
-    """Seconds after which it is decided again though no node and no job has come or gone."""
+    """Seconds between decisions while nodes and jobs stay the same."""
 
 
 def location_inputs(desired: Mapping[str, JobSpec], actual: ClusterState) -> tuple[object, ...]:
     """Return the inputs whose change triggers a new decision at once: nodes and assignments."""
     jobs = sorted(
         (name, assignment.node, assignment.settings.resources.cores)
-        for name, assignment in actual.assignments.items()
-        if name in desired and desired[name].settings.data_location == "node"
+        for name, assignment in _with_kept_data(desired, actual).items()
     )
     if not jobs and not actual.locations:
-        return ()  # Then nodes may come and go.
+        return ()  # Without such jobs, changes of nodes do not matter.
     nodes = sorted(
         (node.name, node.cores, node.bandwidth, node.rack, node.url) for node in actual.nodes.values()
     )
@@ -85,9 +87,22 @@ def locate(
         for lacking in decision.unprotected
         if lacking.task in actual.locations
     ]
-    over = sorted(set(actual.locations) - set(actual.assignments))
-    told += [RemoveBackupLocation(job, "the job has ended") for job in over if not actual.workers.get(job)]
+    told += [
+        RemoveBackupLocation(job, "the job has ended")
+        for job in sorted(actual.locations)
+        if ReplicaId(job) not in actual.assignments and not actual.workers.get(ReplicaId(job))
+    ]
     return told
+
+
+def _with_kept_data(desired: Mapping[str, JobSpec], actual: ClusterState) -> dict[str, Assignment]:
+    """Return the assignments of the jobs with node-kept data."""
+    kept = [spec for spec in desired.values() if spec.settings.data_location == "node"]
+    return {
+        spec.name: actual.assignments[spec.first_replica]
+        for spec in kept
+        if spec.first_replica in actual.assignments
+    }
 
 
 def cluster_problem(
@@ -110,17 +125,15 @@ def cluster_problem(
             actual.kept.get(name),
             allowed_nodes(driver_task(desired[name], desired[name].settings.placement.nodes), nodes),
         )
-        for name, assignment in sorted(actual.assignments.items())
-        if name in desired
-        and desired[name].settings.data_location == "node"
-        and assignment.node in actual.nodes
+        for name, assignment in sorted(_with_kept_data(desired, actual).items())
+        if assignment.node in actual.nodes
     ]
     copies = _copies(actual)
     servers = [
         _server(actual.nodes[name], in_use[name], actual.reports.get(name), copies[name])
         for name in sorted(actual.nodes)
     ]
-    # By what links can do, not by what is left of them: that is another figure each time.
+    # By the bandwidth of links, not by what is left of it, which changes each time.
     fastest = max((node.bandwidth or UNKNOWN_BANDWIDTH for node in actual.nodes.values()), default=1.0)
     rates = tuple(fastest / 2**rung for rung in range(RUNGS))
     return LocationProblem(tuple(servers), tuple(tasks), _uplinks(actual.nodes), rules.failures, rates)
@@ -128,12 +141,12 @@ def cluster_problem(
 
 @dataclass
 class _Copies:
-    """What copies of jobs' data take of a node already."""
+    """The resources of a node that backups use already."""
 
     traffic: float = 0.0
     """Bytes a second, in or out."""
     stored: float = 0.0
-    """Bytes that it keeps for others."""
+    """Bytes that it stores for others."""
 
 
 def _copies(actual: ClusterState) -> dict[str, _Copies]:
@@ -147,10 +160,10 @@ def _copies(actual: ClusterState) -> dict[str, _Copies]:
 
 
 def _server(node: NodeInfo, cores_in_use: float, report: NodeReport | None, copies: _Copies) -> Server:
-    """Describe a node by what it said of itself and what it has measured.
+    """Describe a node by its registration and its report.
 
-    What goes over its link otherwise is not there for copies; what copies take is, since each of them is
-    counted when it is decided where it goes. The same with what they take of its disk.
+    Other traffic on its link is not available for backups; that of backups is, since each of them is counted
+    when its location is decided. The same holds for its disk.
     """
     bandwidth, storage = node.bandwidth or UNKNOWN_BANDWIDTH, math.inf
     if report is not None:
@@ -162,7 +175,7 @@ def _server(node: NodeInfo, cores_in_use: float, report: NodeReport | None, copi
 
 
 def _uplinks(nodes: Mapping[str, NodeInfo]) -> tuple[Uplink, ...]:
-    """Return the links between racks, of those of which a node has told; the least that is told counts."""
+    """Return the known links between racks; if nodes of a rack disagree, the slowest counts."""
     told: dict[str, float] = {}
     for node in nodes.values():
         if node.uplink > 0:
@@ -178,7 +191,7 @@ def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
         found.append(f"{_UNKNOWN_BYTES / 1e6:.0f} MB of data (not backed up yet)")
     if kept is None or kept.rate <= 0:
         found.append(f"growth of {_UNKNOWN_RATE / 1e6:.0f} MB/s (not measured yet)")
-    origin = actual.assignments[choice.task].node
+    origin = actual.assignments[ReplicaId(choice.task)].node
     concerned = sorted({origin, choice.store, choice.redeploy})
     links = [name for name in concerned if name in actual.nodes and not actual.nodes[name].bandwidth]
     if links:
@@ -198,7 +211,7 @@ def _assumed(choice: LocationChoice, actual: ClusterState) -> str:
 def _task(
     job: str, node: str, cores: float, kept: BackupStatus | None, allowed: tuple[str, ...] | None = None
 ) -> ProtectedTask:
-    """Describe a job's data. It is copied as it grows, so what storing takes is the rate of that.
+    """Describe a job's data. It is copied as it grows, so storing it takes the rate of its growth.
 
     >>> task = _task("count", "n1", 2.0, BackupStatus("count", "n1", 1, 1, "n2", bytes=90_000_000, rate=3e6))
     >>> task.backup, task.store_rate
@@ -212,7 +225,7 @@ def _task(
 
 
 def previous_decision(actual: ClusterState) -> LocationDecision:
-    """Return what the leader, or the one before it, decided last."""
+    """Return the previous decision, of this leader or an earlier one."""
     choices = tuple(
         LocationChoice(
             name, location.store, location.redeploy, location.rate, location.seconds, location.reason

@@ -11,14 +11,14 @@ from without_code import AnyBundle, NoLogs
 
 from penstock.cli.daemon_process import daemon_errors
 from penstock.cluster.document_codec import decode, encode
-from penstock.cluster.documents import MasterInfo, NodeInfo
+from penstock.cluster.node_documents import MasterInfo, NodeInfo
 from penstock.coord import store_paths
 from penstock.local.cluster_keeper import EXIT_REFUSED
 from penstock.master.cluster_service import ClusterService
 from penstock.master.master import Master
 from penstock.processes import process_launcher
-from penstock.supervisor.node_admission import is_dead, registration_of
-from penstock.supervisor.supervisor import NameTakenError, Supervisor
+from penstock.supervisor.node_registration import NameTakenError, is_dead, registration_of
+from penstock.supervisor.supervisor import Supervisor
 from penstock.testing.memory_store import MemoryEnsemble, MemoryStore
 from support.settings import make_assignment, replace
 
