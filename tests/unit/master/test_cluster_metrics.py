@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.cluster.documents import Alarm, BackupStatus, NodeReport
 from replicated_cluster import Cluster, joined
 
+from penstock.cluster.assignment_documents import BackupStatus
+from penstock.cluster.job_documents import Alarm
+from penstock.cluster.node_documents import NodeReport
 from penstock.coord import store_paths
 from penstock.master.cluster_metrics import METRICS
 
