@@ -367,10 +367,6 @@ def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     return others[0] if others else schema
 
 
-_STORED = {"BackupLocation": "Location", "BackupStatus": "Kept"}
-"""Documents whose sections on the page on the store are named otherwise than the class."""
-
-
 @cache
 def _documents() -> frozenset[str]:
     """Return the sections of the page on the store."""
@@ -417,9 +413,8 @@ def _link(name: str) -> str:
         return f"[{_words(name)}](#{_words(name).replace(' ', '-')})"
     if name == "JobSettingsRequest":
         return "[settings](#settings)"
-    section = name if name in _documents() else _STORED.get(name)
-    if section in _documents():
-        return f"[{name}](store.md#{section.lower()})"
+    if name in _documents():
+        return f"[{name}](store.md#{name.lower()})"
     return f"object with {_code(_openapi()['components']['schemas'][name]['properties'])}"
 
 
