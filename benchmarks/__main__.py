@@ -31,6 +31,7 @@ from benchmarks import (
     small_batch,
     sql_job,
     start,
+    state_files,
     state_growth,
     windowed_count,
 )
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[[Sizes, Path], list[Row]]] = {
     "per_record": per_record.run,
     "keyed_count": keyed_count.run,
     "state_growth": state_growth.run,
+    "state_files": state_files.run,
     "driver_memory": driver_memory.run,
     "small_batch": small_batch.run,
     "instances": instances.run,
