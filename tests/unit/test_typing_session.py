@@ -67,6 +67,14 @@ def test_a_page_is_read_in_order() -> None:
         ("appended 2 records", "appended 3 records\n", False),
         ("appended 2 records", "appended 2 records\nand more\n", False),
         ("up since 40s, pid 41877", "up since 2m, pid 1234567", True),
+        ("up since 40s, pid 41877", "up since 2m, pid 318", True),
+        ("master   pid     up\nm-1      41877   4m", "master   pid     up\nm-1      318     4m", True),
+        ("master   pid     up\nm-1      41877   4m", "master   pid   up\nm-1      318   4m", True),
+        (
+            "master   pid     up   in\nm-1      41877   4m   3",
+            "master   pid   up   in\nm-1      318   4m   4",
+            False,
+        ),
         ("at http://127.0.0.2:7720", "at http://127.0.0.2:10020", True),
         ("at http://127.0.0.2:7720", "at http://127.0.0.3:7720", False),
         ("│ lines │ 2 │\n└───────┘", "| lines | 2 |", False),
@@ -104,3 +112,9 @@ def test_a_process_id_of_the_page_stands_for_the_one_that_is_printed_in_its_plac
     printed = "leader master-2\nmaster-2 http://127.0.0.1:7701 555666 3s\n1-1 node-3 777888 x\n"
     session._learn(shown, printed)
     assert (session._pids["41702"], session._pids["41877"]) == (555666, 777888)
+    session._learn(("worker  pid    up", "1-1     41877  4m"), "worker  pid  up\n1-1     318  4m\n")
+    assert session._pids["41877"] == 318
+    session._learn(("worker    pid  up", "1-1     41877  4m"), "worker    pid  up\n1-1     25006  4m\n")
+    assert session._pids["41877"] == 25006
+    session._learn(("worker    pid  up", "1-1     41877  4m"), "worker  pid  up\n1-1      17  4m\n")
+    assert session._pids["41877"] == 17

@@ -43,8 +43,11 @@ def has_java_ended(error: BaseException | None) -> bool:
 def _is_unanswered(error: BaseException | None) -> bool:
     from py4j.protocol import Py4JError
 
+    # The messages of other errors of py4j are read from the Java process, which may have ended.
+    if type(error) is not Py4JError:
+        return False
     told = str(error)
-    return type(error) is Py4JError and told.startswith(_CALL_FAILED) and "Trace:" not in told
+    return told.startswith(_CALL_FAILED) and "Trace:" not in told
 
 
 def is_java_answering(gateway: Any) -> bool:
@@ -122,12 +125,17 @@ def _condition(error: BaseException) -> str | None:
 
 
 def _text(error: BaseException) -> str:
-    try:
-        said = str(error).strip()
-    except Exception:  # Java's messages are read from the Java process.
-        said = ""
+    said = message_of(error)
     parts = (getattr(error, "_desc", None), getattr(error, "_stackTrace", None))
     return "\n".join(part for part in (said, *parts) if isinstance(part, str) and part)
+
+
+def message_of(error: BaseException) -> str:
+    """Return the message of an error; "" if it can no longer be read from the Java process."""
+    try:
+        return str(error).strip()
+    except Exception:
+        return ""
 
 
 def sentence(error: BaseException) -> str:
@@ -136,7 +144,7 @@ def sentence(error: BaseException) -> str:
     >>> sentence(ValueError("[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012\\n== SQL =="))
     '[DIVIDE_BY_ZERO] Division by zero.'
     """
-    text = str(error).strip() or type(error).__name__
+    text = message_of(error) or type(error).__name__
     return text.splitlines()[0].partition(" SQLSTATE:")[0]
 
 

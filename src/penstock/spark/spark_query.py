@@ -18,7 +18,7 @@ from penstock.spark.batch_rows import SCHEMA, collect_rows, from_batches, row_sc
 from penstock.spark.data_source import PenstockSource
 from penstock.spark.native_batch import NativeStage
 from penstock.spark.native_check import check_natives
-from penstock.spark.spark_failures import JAVA_LOST, has_java_ended, text_of, transient_reason
+from penstock.spark.spark_failures import JAVA_LOST, has_java_ended, message_of, text_of, transient_reason
 
 _CONNECTION_ERRORS = (
     "Broken pipe",
@@ -136,7 +136,7 @@ class SparkQuery(Query):
         return JobFailedError(f"job {self.blueprint.job!r} failed: {JAVA_LOST}")
 
     def _named(self, error: Exception) -> Exception:
-        text = str(error).strip()
+        text = message_of(error)
         if has_java_ended(error):
             return self._lost()
         if not isinstance(error, PenstockError):

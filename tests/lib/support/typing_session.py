@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from penstock.cli.command_errors import INTERRUPTED
@@ -37,11 +38,14 @@ _FIGURES = (
     (re.compile(r"\bnode-\d\b"), "NODE"),
     (re.compile(r"\bleader\s+master-\d\b"), "leader MASTER"),
     (re.compile(r"\bleads\b"), ""),
+    (re.compile(r"\bpid \d+\b"), "pid NUMBER"),
     (re.compile(r"\b\d{4,}\b"), "NUMBER"),
 )
 _FRAME = re.compile(r"[─━│┃┏┓┗┛┡┩┳┻╇┴└┘├┤┬┼╋]")
 _PROGRESS = re.compile(r"^\S+: (?:starting Spark …|in \d)")
 _PID = re.compile(r"\b\d{4,}\b")
+_PID_COLUMN = re.compile(r"\bpid\b(?=  |$)")
+_SHORT_PID = re.compile(r"(?<!\S)\d{1,3}(?!\S)")
 _LEADER = re.compile(r"^\s*leader\s+(\S+)", re.MULTILINE)
 _ASKING = ("list", "status", "nodes", "alarms", "log")
 """Commands that change nothing: what they show may come a little later."""
@@ -180,7 +184,7 @@ class Session:
         """Return the lines of an output that are the same on every machine, each in a plain form."""
         for told, real in self._homes.items():
             text = text.replace(real, told)
-        lines = text.splitlines()
+        lines = _with_long_pids(text).splitlines()
         if words[:2] == ["penstock", "run"]:
             lines = [line for line in lines if not _PROGRESS.match(line)]
         for pattern, name in _FIGURES:
@@ -202,7 +206,7 @@ class Session:
 
         The master that leads on the page stands for the one that leads here.
         """
-        rows = {line.split()[0]: line for line in printed.splitlines() if line.split()}
+        rows = {line.split()[0]: line for line in _with_long_pids(printed).splitlines() if line.split()}
         leaders = _LEADER.findall("\n".join(shown)), _LEADER.findall(printed)
         for line in shown:
             begin = (line.split() or [""])[0]
@@ -211,6 +215,25 @@ class Session:
             told, real = _PID.findall(line), _PID.findall(rows.get(begin, ""))
             if len(told) == len(real):
                 self._pids |= {known: int(pid) for known, pid in zip(told, real, strict=True)}
+
+
+def _with_long_pids(text: str) -> str:
+    """Write the process ids of tables with five digits: short ones could be any other figure."""
+    lines: list[str] = []
+    column = range(0)
+    for line in text.splitlines():
+        head = _PID_COLUMN.search(line)
+        if head:
+            column = range(*head.span())
+        elif not line.strip():
+            column = range(0)
+        lines.append(_SHORT_PID.sub(partial(_padded_within, column), line))
+    return "\n".join(lines)
+
+
+def _padded_within(column: range, found: re.Match[str]) -> str:
+    """Write a number with five digits if it is below the head of a column, which is at its left or right."""
+    return f"{found[0]:0>5}" if set(column) & set(range(*found.span())) else found[0]
 
 
 def _printed_by(words: list[str]) -> str:

@@ -8,7 +8,7 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkRuntimeError
 
 from penstock.errors import TaskError
-from penstock.spark.spark_failures import has_java_ended, text_of, transient_reason
+from penstock.spark.spark_failures import has_java_ended, message_of, sentence, text_of, transient_reason
 
 _CONNECT_BACK = """An error occurred while calling o183.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 4.0 failed 1 times, \
@@ -134,6 +134,13 @@ def _unanswered() -> Py4JError:
     return raised.value
 
 
+class UnreadableError(Py4JError):  # type: ignore[misc]
+    """An exception of Java whose message is read when it is asked for, like Py4JJavaError."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+
 @pytest.mark.parametrize(
     ("error", "gateway", "ended"),
     [
@@ -145,6 +152,7 @@ def _unanswered() -> Py4JError:
             Py4JError("An error occurred while calling o1.x. Trace:\nboom"), _DEAD, False, id="raised"
         ),
         pytest.param(RuntimeError("An error occurred while calling o1.x"), _DEAD, False, id="another-error"),
+        pytest.param(UnreadableError(), None, False, id="unreadable"),
         pytest.param(None, _DEAD, False, id="none"),
     ],
 )
@@ -153,3 +161,9 @@ def test_a_call_without_an_answer_means_that_java_has_ended_if_it_answers_nothin
 ) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", gateway)
     assert has_java_ended(error) is ended
+
+
+def test_an_error_that_can_no_longer_be_read_has_no_message() -> None:
+    assert message_of(UnreadableError()) == ""
+    assert sentence(UnreadableError()) == "UnreadableError"
+    assert text_of(UnreadableError()) == ""
