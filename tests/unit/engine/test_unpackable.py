@@ -14,6 +14,8 @@ import pytest
 from engine_support import LocalRun
 
 import penstock as ps
+from penstock.engine.execution.parcels import Inbox, Outbox
+from penstock.engine.storage.serialization import pack, unpack
 
 
 def _nan() -> float:
@@ -74,3 +76,33 @@ def test_what_cannot_be_packed_goes_on_from_the_side_port(
     errors = Counter(ps.Failed.from_record(record).vertex for record in run.sides["errors"].records)
     assert errors == {"keyed": bad, "twice": bad}
     assert run.sinks["nothing"].records == []
+
+
+def test_partial_results_of_one_key_are_merged_wherever_they_meet(tmp_path: Path) -> None:
+    """A parcel has a key of one origin once, and a bucket merges keys that it has more than once."""
+    job = ps.Job("merged")
+    source = job.source("in", ps.MemorySource())
+    source >> job.task("count", ps.Count()) >> job.sink("out", ps.MemorySink())
+    blueprint = LocalRun(job, tmp_path, buckets=1).blueprint
+    outbox = Outbox(blueprint, _raising, by_origin=True)
+    count = blueprint.index_of("count")
+    for bucket in (4, 7, 4):
+        outbox.begin(bucket)
+        outbox.add((count, "in", ()), [ps.Record("a", 0)])
+    ((_, parcel),) = outbox.drain(lambda _: None)
+    assert unpack(parcel)[-2:] == (["a", "a"], [2, 1])
+    assert outbox.empty
+    assert list(outbox.drain(lambda _: None)) == []
+    twice = pack(("partials", "count", "in", (), None, "", ["a", "b", "a"], [1, 5, 2]))
+    for parcels in ([twice], [twice, parcel], [parcel, twice]):
+        inbox = Inbox(blueprint, _raising)
+        inbox.take(parcels)
+        (partials,) = inbox.partials.values()
+        assert partials == {"a": 3 * parcels.count(twice) + 3 * parcels.count(parcel), "b": 5}
+
+
+def _raising(vertex: int, counters: tuple[int, ...]) -> Any:
+    def fail(record: ps.Record, error: BaseException, again: Any) -> None:
+        raise AssertionError(f"vertex {vertex} has failed for {record}") from error
+
+    return fail

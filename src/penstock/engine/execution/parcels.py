@@ -100,16 +100,10 @@ _Target = tuple[int, str, Address, Cell | int | None]
 class _Buffers:
     """The records that an outbox holds, of one origin or of its whole task."""
 
-    origin: int | None = None
     partials: dict[tuple[Address, Cell | None], dict[Any, Any]] = field(default_factory=dict)
     groups: dict[Address, _Groups] = field(default_factory=dict)
     plain: dict[tuple[Address, Cell | None], list[Record]] = field(default_factory=dict)
     for_instances: dict[tuple[Address, int], list[Record]] = field(default_factory=dict)
-
-    @property
-    def empty(self) -> bool:
-        """Return whether there are no records."""
-        return not (self.partials or self.groups or self.plain or self.for_instances)
 
 
 class Outbox:
@@ -130,8 +124,10 @@ class Outbox:
         self._recovers = error_handler
         self._lane = lane
         self._by_origin = by_origin
+        self._origin: int | None = None
         self._held = _Buffers()
-        self._filled = [self._held]
+        """The buffers of the current origin."""
+        self._filled: dict[int | None, _Buffers] = {None: self._held}
         self._waiting = 0
 
     def begin(self, number: int) -> None:
@@ -142,8 +138,9 @@ class Outbox:
             self._hold(number)
 
     def _hold(self, origin: int | None) -> None:
-        self._held = _Buffers(origin)
-        self._filled.append(self._held)
+        """Set the origin of the following records. Each has one set of buffers, in which keys are merged."""
+        self._origin = origin
+        self._held = self._filled.setdefault(origin, _Buffers())
 
     @property
     def empty(self) -> bool:
@@ -255,15 +252,14 @@ class Outbox:
         Keys and values that cannot be sent are only detected here. They may flow on from a side port, into
         this outbox again: ``settle`` lets the records of an origin do so.
         """
-        filled = [held for held in self._filled if not held.empty]
-        self._filled, self._waiting = [], 0
-        self._hold(self._held.origin)
+        filled, self._filled, self._waiting = self._filled, {}, 0
+        self._hold(self._origin)
         runs: dict[_Target, list[Run]] = {}
-        for held in filled:
-            self._hold(held.origin)
+        for origin, held in filled.items():
+            self._hold(origin)
             for target, columns in self._divided(held):
-                runs.setdefault(target, []).append(Run(held.origin, columns))
-            settle(held.origin)
+                runs.setdefault(target, []).append(Run(origin, columns))
+            settle(origin)
         for target, its_runs in runs.items():
             yield from self._seal(target, its_runs, settle)
 
@@ -422,8 +418,10 @@ class Inbox:
     ) -> None:
         known = self.partials.get(address)
         if known is None:
-            self.partials[address] = dict(zip(keys, values, strict=True))
-            return
+            known = self.partials[address] = dict(zip(keys, values, strict=True))
+            if len(known) == len(keys):
+                return
+            known.clear()  # Keys that are there more than once must be merged.
         (vertex, _, counters), _ = address
         merge = merge_function(self._vertices[vertex])
         rest = zip(keys, values, strict=True)
