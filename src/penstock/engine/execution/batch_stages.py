@@ -47,8 +47,8 @@ Row = tuple[int, int, Any]
 slot, and an Arrow array."""
 
 _Produced = tuple[int, int, Any]
-"""What a task produces before its rows are addressed to slots: a parcel with its bucket, or a row that is not
-for the keyed stage, or one for all slots."""
+"""A row that is not addressed to a slot yet: a parcel with its bucket, high marks for all slots (their number
+means nothing), or a row of kind NATIVE."""
 
 _PARCEL_HEADER = Struct(">III")
 """The header of each parcel: its bucket, the part of the batch that sent it, and its number among the part's
@@ -76,12 +76,12 @@ class BatchPart:
     split: Any = None
     feedback: str | None = None
     heads: dict[int, StateHead] | None = field(default=None)
-    """Given to the first part only, which forwards the head of its state to every bucket."""
+    """Given to the first part only, which sends each slot the heads of its buckets."""
     clock: BatchClock = field(default_factory=lambda: BatchClock(0.0, False, TimeProgress()))
     lane: str = ""
     """The lane (ordered stream) that the part belongs to."""
-    slots: Any = None
-    """The slot of each bucket, if it is not the default one."""
+    slots: list[int] | None = None
+    """The slot of each bucket; None if that is the default one."""
 
 
 def run_source_stage(program: Program, part: BatchPart) -> Iterator[Row]:
@@ -120,8 +120,8 @@ class ResumedPart:
     batch: int
     vertex: int
     clock: BatchClock
-    slots: Any = None
-    """The slot of each bucket, if it is not the default one."""
+    slots: list[int] | None = None
+    """The slot of each bucket; None if that is the default one."""
 
 
 def run_resumed_stage(
@@ -239,7 +239,7 @@ def run_keyed_stage(program: Program, rows: Iterable[Row]) -> Iterator[Row]:
 
 @dataclass
 class _ReceivedRows:
-    """The rows that one Spark task after the shuffle has received, by bucket."""
+    """The rows that one Spark task after the shuffle has received."""
 
     heads: dict[int, StateHead | None]
     parcels: dict[int, list[bytes]]

@@ -45,8 +45,8 @@ from penstock.record import Record
 from penstock.vertex_calls import vertex_call
 
 BY_ORIGIN = "by origin"
-"""The first item of a parcel whose rows come from several buckets, which two columns name: numbers of buckets
-and, for each, how many consecutive rows come from it."""
+"""The first item of a parcel from after the shuffle. Two columns follow: the buckets that have emitted its
+rows, and how many consecutive rows each of them has emitted."""
 
 _HEAD = 6
 """The number of items before the columns: form, vertex, port, loop counters, cell or instance, and lane."""
